@@ -1,0 +1,1 @@
+"""The operator: the ModelDeployment resource, its manifests, and the reconcile loop."""

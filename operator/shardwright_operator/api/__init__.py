@@ -1,0 +1,1 @@
+"""The resource as pydantic models, its names and constants, and the CRD generator."""
