@@ -37,7 +37,7 @@ class Label:
     GROUP_INDEX = f"{GROUP}/group-index"
     ROLE = f"{GROUP}/role"
     PODS = f"{GROUP}/pods"
-    """Hash of the pod templates that a pod was made from: two pods with different values never form a group."""
+    """Hash of the templates a pod was made from: pods with different values never form a group."""
     POD_INDEX = "apps.kubernetes.io/pod-index"
 
 

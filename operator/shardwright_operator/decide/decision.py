@@ -1,0 +1,82 @@
+"""The outcome of one pass, as data: the apply layer does exactly this and nothing else."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from shardwright_operator.observe.views import ChildKind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Apply:
+    """Server-side apply of a complete manifest.
+
+    ``owned`` says that the live object is known to be ours, so that the write may take fields back by force.
+    A first write is not forced: the server then refuses with a conflict if somebody else holds the name.
+    ``resource_version`` makes the write conditional on the version that the decision was made from.
+    """
+
+    kind: ChildKind
+    name: str
+    manifest: Mapping[str, Any]
+    owned: bool
+    digest: str
+    why: str
+    resource_version: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delete:
+    """Delete one object, and only the one with this UID."""
+
+    kind: ChildKind | None
+    """None for a pod."""
+    name: str
+    uid: str
+    why: str
+    grace_period_s: int | None = None
+
+
+Write = Apply | Delete
+
+
+class EventType(StrEnum):
+    """Types of a Kubernetes Event."""
+
+    NORMAL = "Normal"
+    WARNING = "Warning"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """An Event on the ModelDeployment."""
+
+    type: EventType
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodClaim:
+    """A belief that a destructive step rests on: the pod of this name no longer has this UID, or is going."""
+
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What to do now.
+
+    Writes come in stages: a stage begins only when all of the one before has succeeded, so that a revision is
+    stored before a set names it. ``confirm`` is checked against the live API before any write; a belief that
+    proves wrong ends the pass, and the key is tried again with a repaired store.
+    """
+
+    stages: tuple[tuple[Write, ...], ...] = ()
+    confirm: tuple[PodClaim, ...] = ()
+    status: Mapping[str, Any] | None = None
+    """The whole status to write, or None when it already stands so."""
+    events: tuple[Event, ...] = ()
+    requeue_after_s: float | None = None

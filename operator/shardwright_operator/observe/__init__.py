@@ -1,0 +1,1 @@
+"""What the operator sees: slim frozen views of the cluster, and the store that the watches feed."""

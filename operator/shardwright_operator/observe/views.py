@@ -1,0 +1,214 @@
+"""Slim, frozen views of the objects that decisions are made from.
+
+A view holds the few fields in use and nothing else: a thousand resources with their children must fit into
+the memory of one small pod, and a field that is not here cannot make a decision depend on it unseen.
+"""
+
+import json
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from shardwright_operator.api.constants import Role
+
+
+class Key(NamedTuple):
+    """Which ModelDeployment: the unit of reconciling."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+class ChildKind(StrEnum):
+    """Kinds that a ModelDeployment owns, by their Kubernetes names; pods are owned by the sets."""
+
+    REVISION = "ControllerRevision"
+    SERVICE = "Service"
+    NETWORK_POLICY = "NetworkPolicy"
+    DISRUPTION_BUDGET = "PodDisruptionBudget"
+    STATEFUL_SET = "StatefulSet"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceView:
+    """A ModelDeployment as it stands: raw spec and status, both only ever read."""
+
+    key: Key
+    uid: str
+    generation: int
+    resource_version: int
+    deleting: bool
+    spec: Mapping[str, Any]
+    status: Mapping[str, Any]
+    retry: str = ""
+    """Value of the retry annotation, a person's wish for a fresh start."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChildView:
+    """An owned object other than a pod. Its body is packed: it is needed only to look for drift."""
+
+    kind: ChildKind
+    key: Key
+    name: str
+    uid: str
+    resource_version: int
+    owner_uid: str
+    deleting: bool = False
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    role: Role | None = None
+    group: int | None = None
+    desired_replicas: int = 0
+    replicas: int = 0
+    packed_body: bytes = b""
+
+    @cached_property
+    def body(self) -> Mapping[str, Any]:
+        """The live object less status and managed fields."""
+        return json.loads(zlib.decompress(self.packed_body)) if self.packed_body else {}
+
+
+def pack(body: Mapping[str, Any]) -> bytes:
+    """Pack what drift is looked for in; about 2 kB for a StatefulSet."""
+    return zlib.compress(json.dumps(body, separators=(",", ":"), sort_keys=True).encode(), level=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerExit:
+    """How a container ended. Exit code 0 is no success: a vLLM whose worker died ends with 0."""
+
+    container: str
+    exit_code: int
+    reason: str
+    message: str
+    finished_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """Why a container does not run yet, in the kubelet's words."""
+
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodView:
+    """A member of a group, or of a group that was."""
+
+    key: Key
+    name: str
+    uid: str
+    resource_version: int
+    role: Role
+    group: int
+    node_rank: int
+    pods_hash: str
+    created_at: datetime
+    node: str = ""
+    phase: str = "Pending"
+    reason: str = ""
+    """The pod's own reason, such as ``Evicted``."""
+    message: str = ""
+    ready_since: datetime | None = None
+    deleting: bool = False
+    deadline: datetime | None = None
+    """When its grace period ends; only while deleting."""
+    restarts: int = 0
+    last_exit: ContainerExit | None = None
+    waiting: Waiting | None = None
+    unschedulable: str = ""
+    """The scheduler's own message, while no node takes the pod."""
+    disruption: str = ""
+    """Reason of the condition DisruptionTarget, such as ``DeletionByTaintManager``."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether its readiness probe passes; for a worker that only means that it runs."""
+        return self.ready_since is not None and not self.deleting
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taint:
+    """A node's taint."""
+
+    key: str
+    value: str
+    effect: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeView:
+    """A node that offers GPUs."""
+
+    name: str
+    resource_version: int
+    ready: bool
+    unschedulable: bool
+    gpus: int
+    labels: Mapping[str, str]
+    taints: tuple[Taint, ...] = ()
+
+
+class ClaimState(StrEnum):
+    """Whether a PersistentVolumeClaim that the spec names is there."""
+
+    FOUND = "Found"
+    MISSING = "Missing"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimView:
+    """The PersistentVolumeClaim that holds the model."""
+
+    name: str
+    state: ClaimState
+    access_modes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteNote:
+    """What the server made of an earlier write of the same content: refused it, or altered it.
+
+    Kept in memory only. It stops a write that cannot succeed, or that a mutating webhook undoes each time,
+    from being repeated for ever.
+    """
+
+    kind: ChildKind
+    name: str
+    digest: str
+    """Of the manifest that was written."""
+    refused: str = ""
+    """The server's message, if it refused."""
+    foreign: bool = False
+    """Whether the refusal means that somebody else owns the name."""
+    retry_at: datetime | None = None
+    altered: str = ""
+    """First difference between what was written and what the server kept, in words."""
+    answer: str = ""
+    """Digest of what the server kept; while the live object still is that, writing again changes nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observed:
+    """Everything that one pass over a ModelDeployment may know. No decision reads anything else."""
+
+    key: Key
+    resource: ResourceView | None
+    children: Mapping[tuple[ChildKind, str], ChildView] = field(default_factory=dict)
+    """By kind and name: all that carry our labels for this resource, whoever owns them."""
+    pods: tuple[PodView, ...] = ()
+    obituaries: Mapping[str, PodView] = field(default_factory=dict)
+    """Last sight of pods that are gone, by UID: the StatefulSet deletes a failed pod before a LIST sees it.
+    """
+    nodes: tuple[NodeView, ...] | None = None
+    """GPU nodes; None when the operator may not read nodes (one-namespace mode)."""
+    claim: ClaimView | None = None
+    notes: Mapping[tuple[ChildKind, str], WriteNote] = field(default_factory=dict)
