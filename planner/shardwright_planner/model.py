@@ -1,0 +1,161 @@
+"""Facts of a model's architecture: what decides its size, its cache and how it may be split.
+
+A model is a *pattern* over a few *kinds* of layers. That one shape holds plain decoders, sparse ones with dense
+first layers, sliding-window mixes and state-space hybrids, and it keeps the arithmetic linear in the
+number of kinds instead of the number of layers.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attention:
+    """Attention with its own keys and values per KV head: MHA, GQA and MQA, full or in a sliding window."""
+
+    heads: int
+    kv_heads: int
+    head_dim: int
+    value_dim: int  # head size of V; differs from K's in a few models
+    window: int | None = None  # tokens; None = full attention
+    qkv_bias: bool = False
+    output_bias: bool = False
+    qk_norm: bool = False
+    sinks: bool = False  # one learned scalar per head (gpt-oss)
+    output_gate: bool = False  # the query projection is twice as wide (Qwen3-Next)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatentAttention:
+    """Multi-head latent attention: one compressed vector per token, held whole by every tensor rank."""
+
+    heads: int
+    q_lora_rank: int | None
+    kv_lora_rank: int
+    qk_nope_dim: int
+    qk_rope_dim: int
+    value_dim: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mamba:
+    """A Mamba-2 mixer: a state per sequence instead of a cache per token."""
+
+    heads: int
+    head_dim: int
+    groups: int
+    state_size: int
+    conv_kernel: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinearAttention:
+    """A gated-delta mixer (Qwen3-Next, Qwen3.5): a matrix of state per value head and sequence."""
+
+    key_heads: int
+    value_heads: int
+    key_dim: int
+    value_dim: int
+    conv_kernel: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DenseMlp:
+    """A feed-forward block; ``gated`` ones have three matrices, others two."""
+
+    intermediate: int
+    gated: bool = True
+    bias: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Experts:
+    """A mixture of experts, with the width of the experts that every token passes."""
+
+    count: int
+    per_token: int
+    intermediate: int
+    shared_intermediate: int = 0  # of all shared experts together
+    shared_gate: bool = False
+    router_bias: bool = False
+    gated: bool = True
+    bias: bool = False
+
+
+Mixer = Attention | LatentAttention | Mamba | LinearAttention
+FeedForward = DenseMlp | Experts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerKind:
+    """One kind of layer. ``unquantized`` names the modules that a quantized checkpoint leaves in 16 bits."""
+
+    mixer: Mixer | None
+    feed_forward: FeedForward | None
+    norms: int = 2  # vectors of the hidden size
+    unquantized: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quantization:
+    """How a checkpoint stores its linear layers, out of its own ``quantization_config``.
+
+    ``bytes_per_parameter`` counts scales and zero points in. ``group_size`` runs along the input of a matrix,
+    ``block`` is (output, input). ``experts_only``: the other linear layers stay in 16 bits (MXFP4).
+    """
+
+    method: str
+    bits: float
+    bytes_per_parameter: float
+    group_size: int | None = None
+    block: tuple[int, int] | None = None
+    experts_only: bool = False
+    quantizes_head: bool = False
+    activation_bits: int = 16
+    kv_cache_dtype: str | None = None  # the checkpoint carries a scheme for the cache
+    pad_multiple: int = 1  # expert widths are padded to it (MXFP4)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelFacts:
+    """Everything the planner knows of a model.
+
+    ``layers`` gives per layer the index into ``kinds``. ``tower_parameters`` are those of encoders beside the
+    language model. ``extra_parameters`` are in the checkpoint but not loaded for plain decoding (MTP layers).
+    ``nominal_parameters`` is the rounded count people quote; only the simple estimator uses it.
+    ``confidence`` is "high" for families that the arithmetic was checked on, else "low".
+    """
+
+    name: str
+    architecture: str
+    hidden_size: int
+    kinds: tuple[LayerKind, ...]
+    layers: tuple[int, ...]
+    vocab_size: int
+    tied_embeddings: bool
+    max_position: int
+    dtype: str
+    head_bias: bool = False
+    quantization: Quantization | None = None
+    tower_parameters: int = 0
+    extra_parameters: int = 0
+    nominal_parameters: int | None = None
+    confidence: str = "high"
+
+    @property
+    def layer_count(self) -> int:
+        """Decoder layers."""
+        return len(self.layers)
+
+    @property
+    def is_moe(self) -> bool:
+        """Whether any layer routes to experts."""
+        return any(isinstance(kind.feed_forward, Experts) for kind in self.kinds)
+
+    @property
+    def experts(self) -> Experts | None:
+        """The first mixture of experts, or None."""
+        return next((k.feed_forward for k in self.kinds if isinstance(k.feed_forward, Experts)), None)
+
+    def layers_of(self, kind: int, start: int, stop: int) -> int:
+        """How many of layers ``start`` to ``stop - 1`` are of that kind."""
+        return self.layers[start:stop].count(kind)
