@@ -149,6 +149,7 @@ class NodeView:
     """A node that offers GPUs."""
 
     name: str
+    uid: str
     resource_version: int
     ready: bool
     unschedulable: bool

@@ -1,0 +1,214 @@
+"""From an object's JSON to its view. Every field that decisions use is read here and nowhere else.
+
+Objects come from watches, lists and the answers to our own writes. A field that is missing or odd must not
+raise: another version of the API server may leave it out, and a pass over a thousand resources must not end
+because of one.
+"""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from shardwright_operator.api.constants import GPU_RESOURCE, GROUP, Annotation, Label, Role
+from shardwright_operator.observe.views import (
+    ChildKind,
+    ChildView,
+    ContainerExit,
+    Key,
+    NodeView,
+    PodView,
+    ResourceView,
+    Taint,
+    Waiting,
+    pack,
+)
+
+TERMINATION_MESSAGE_CHARACTERS = 2048
+"""Kept of a termination message: half from its head, half from its tail. The cause of a failed engine start
+tends to stand in the first lines, what it led to in the last ones."""
+
+_DRIFT_METADATA = ("labels", "annotations", "ownerReferences")
+
+
+def project_resource(body: Mapping[str, Any]) -> ResourceView:
+    """View of a ModelDeployment."""
+    metadata = body["metadata"]
+    return ResourceView(
+        key=Key(metadata["namespace"], metadata["name"]),
+        uid=metadata.get("uid", ""),
+        generation=metadata.get("generation", 0),
+        resource_version=resource_version(body),
+        deleting="deletionTimestamp" in metadata,
+        spec=body.get("spec") or {},
+        status=body.get("status") or {},
+        retry=(metadata.get("annotations") or {}).get(Annotation.RETRY, ""),
+    )
+
+
+def project_child(body: Mapping[str, Any]) -> ChildView | None:
+    """View of an owned object; None when its labels do not say whose it is."""
+    metadata = body["metadata"]
+    labels = metadata.get("labels") or {}
+    if Label.DEPLOYMENT not in labels:
+        return None
+    spec = body.get("spec") or {}
+    status = body.get("status") or {}
+    drift: dict[str, Any] = {
+        "metadata": {name: metadata[name] for name in _DRIFT_METADATA if name in metadata},
+        **{name: value for name, value in body.items() if name not in {"metadata", "status"}},
+    }
+    return ChildView(
+        kind=ChildKind(body["kind"]),
+        key=Key(metadata["namespace"], labels[Label.DEPLOYMENT]),
+        name=metadata["name"],
+        uid=metadata.get("uid", ""),
+        resource_version=resource_version(body),
+        owner_uid=_controller_uid(metadata),
+        deleting="deletionTimestamp" in metadata,
+        annotations={
+            name: value
+            for name, value in (metadata.get("annotations") or {}).items()
+            if name.startswith(f"{GROUP}/")
+        },
+        role=_role(labels),
+        group=_integer(labels.get(Label.GROUP_INDEX)),
+        desired_replicas=spec.get("replicas", 0) if isinstance(spec.get("replicas", 0), int) else 0,
+        replicas=status.get("replicas", 0),
+        packed_body=pack(drift),
+    )
+
+
+def project_pod(body: Mapping[str, Any]) -> PodView | None:
+    """View of a member pod; None when it is not one of ours."""
+    metadata = body["metadata"]
+    labels = metadata.get("labels") or {}
+    group = _integer(labels.get(Label.GROUP_INDEX))
+    role = _role(labels)
+    if Label.DEPLOYMENT not in labels or group is None or role is None:
+        return None
+    status = body.get("status") or {}
+    conditions: dict[str, Mapping[str, Any]] = {c.get("type"): c for c in status.get("conditions") or ()}
+    containers = status.get("containerStatuses") or ()
+    absent: Mapping[str, Any] = {}
+    scheduled = conditions.get("PodScheduled", absent)
+    disrupted = conditions.get("DisruptionTarget", absent)
+    ready = conditions.get("Ready", absent)
+    return PodView(
+        key=Key(metadata["namespace"], labels[Label.DEPLOYMENT]),
+        name=metadata["name"],
+        uid=metadata.get("uid", ""),
+        resource_version=resource_version(body),
+        role=role,
+        group=group,
+        node_rank=_node_rank(metadata["name"], labels),
+        pods_hash=labels.get(Label.PODS, ""),
+        created_at=_time(metadata.get("creationTimestamp")) or datetime.fromtimestamp(0, UTC),
+        node=(body.get("spec") or {}).get("nodeName", ""),
+        phase=status.get("phase", "Pending"),
+        reason=status.get("reason", ""),
+        message=_head_and_tail(status.get("message", "")),
+        ready_since=_time(ready.get("lastTransitionTime")) if ready.get("status") == "True" else None,
+        deleting="deletionTimestamp" in metadata,
+        deadline=_time(metadata.get("deletionTimestamp")),
+        restarts=sum(c.get("restartCount", 0) for c in containers),
+        last_exit=_last_exit(containers),
+        waiting=_waiting(containers),
+        unschedulable=(
+            scheduled.get("message", "")
+            if scheduled.get("status") == "False" and scheduled.get("reason") == "Unschedulable"
+            else ""
+        ),
+        disruption=disrupted.get("reason", "") if disrupted.get("status") == "True" else "",
+    )
+
+
+def project_node(body: Mapping[str, Any]) -> NodeView | None:
+    """View of a node; None when it offers no GPU."""
+    metadata = body["metadata"]
+    status = body.get("status") or {}
+    gpus = _integer((status.get("allocatable") or {}).get(GPU_RESOURCE))
+    if not gpus:
+        return None
+    spec = body.get("spec") or {}
+    conditions: dict[str, Mapping[str, Any]] = {c.get("type"): c for c in status.get("conditions") or ()}
+    return NodeView(
+        name=metadata["name"],
+        uid=metadata.get("uid", ""),
+        resource_version=resource_version(body),
+        ready=conditions.get("Ready", {}).get("status") == "True",
+        unschedulable=bool(spec.get("unschedulable")),
+        gpus=gpus,
+        labels=dict(metadata.get("labels") or {}),
+        taints=tuple(
+            Taint(key=t.get("key", ""), value=t.get("value", ""), effect=t.get("effect", ""))
+            for t in spec.get("taints") or ()
+        ),
+    )
+
+
+def resource_version(body: Mapping[str, Any]) -> int:
+    """The object's version as a number. Kubernetes promises since 1.35 that versions compare as integers."""
+    return _integer(body["metadata"].get("resourceVersion")) or 0
+
+
+def _controller_uid(metadata: Mapping[str, Any]) -> str:
+    owners = metadata.get("ownerReferences") or ()
+    return next((o.get("uid", "") for o in owners if o.get("controller")), "")
+
+
+def _role(labels: Mapping[str, str]) -> Role | None:
+    value = labels.get(Label.ROLE)
+    return Role(value) if value in set(Role) else None
+
+
+def _node_rank(name: str, labels: Mapping[str, str]) -> int:
+    index = _integer(labels.get(Label.POD_INDEX))
+    return index if index is not None else _integer(name.rpartition("-")[2]) or 0
+
+
+def _integer(value: object) -> int | None:
+    try:
+        return int(str(value))
+    except ValueError:
+        return None
+
+
+def _time(value: object) -> datetime | None:
+    if not isinstance(value, str):
+        return None
+    try:
+        return datetime.fromisoformat(value)
+    except ValueError:
+        return None
+
+
+def _last_exit(containers: Any) -> ContainerExit | None:
+    exits = [
+        ContainerExit(
+            container=container.get("name", ""),
+            exit_code=ended.get("exitCode", 0),
+            reason=ended.get("reason", ""),
+            message=_head_and_tail(ended.get("message", "")),
+            finished_at=_time(ended.get("finishedAt")),
+        )
+        for container in containers
+        for state in (container.get("state") or {}, container.get("lastState") or {})
+        if (ended := state.get("terminated"))
+    ]
+    beginning = datetime.fromtimestamp(0, UTC)
+    return max(exits, key=lambda e: e.finished_at or beginning, default=None)
+
+
+def _waiting(containers: Any) -> Waiting | None:
+    for container in containers:
+        waiting = (container.get("state") or {}).get("waiting")
+        if waiting and waiting.get("reason") not in {None, "", "ContainerCreating", "PodInitializing"}:
+            return Waiting(reason=waiting["reason"], message=_head_and_tail(waiting.get("message", "")))
+    return None
+
+
+def _head_and_tail(text: str) -> str:
+    if len(text) <= TERMINATION_MESSAGE_CHARACTERS:
+        return text
+    half = TERMINATION_MESSAGE_CHARACTERS // 2
+    return f"{text[:half]}\n[... {len(text) - 2 * half} characters left out ...]\n{text[-half:]}"

@@ -1,0 +1,250 @@
+"""What the watches have shown so far, as views, by ModelDeployment.
+
+Events are triggers, not truth: they may come late, twice or in the wrong order, and a broken watch loses
+some. So the newer resource version wins, an object that was seen to go does not come back by an older event,
+and a periodic live LIST (``replace``) repairs what was missed.
+"""
+
+from collections import OrderedDict, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from shardwright_operator.api.constants import KIND, ConditionType
+from shardwright_operator.observe.projection import (
+    project_child,
+    project_node,
+    project_pod,
+    project_resource,
+    resource_version,
+)
+from shardwright_operator.observe.views import (
+    ChildKind,
+    ChildView,
+    ClaimView,
+    Key,
+    NodeView,
+    Observed,
+    PodView,
+    ResourceView,
+    WriteNote,
+)
+
+TOMBSTONES = 10_000
+OBITUARIES_PER_KEY = 64
+
+_CHILD_KINDS = frozenset(ChildKind)
+_NOTHING: frozenset[Key] = frozenset()
+
+
+class Store:
+    """Views by key. Not thread-safe: everything runs in one event loop."""
+
+    def __init__(self, *, nodes_visible: bool = True) -> None:
+        """``nodes_visible`` is False in one-namespace mode, which has no right to read nodes."""
+        self.nodes_visible = nodes_visible
+        self._resources: dict[Key, ResourceView] = {}
+        self._children: defaultdict[Key, dict[tuple[ChildKind, str], ChildView]] = defaultdict(dict)
+        self._pods: defaultdict[Key, dict[str, PodView]] = defaultdict(dict)
+        self._obituaries: defaultdict[Key, OrderedDict[str, PodView]] = defaultdict(OrderedDict)
+        self._nodes: dict[str, NodeView] = {}
+        self._tombstones: OrderedDict[str, None] = OrderedDict()
+
+    def keys(self) -> frozenset[Key]:
+        """Keys of all ModelDeployments that exist."""
+        return frozenset(self._resources)
+
+    def resources(self) -> Iterator[ResourceView]:
+        """All ModelDeployments, for the metrics."""
+        return iter(self._resources.values())
+
+    def claim_name(self, key: Key) -> str | None:
+        """Name of the PersistentVolumeClaim that the spec takes the model from, if any."""
+        resource = self._resources.get(key)
+        node: object = resource.spec if resource else None
+        for name in ("model", "source", "persistentVolumeClaim", "claimName"):
+            node = node.get(name) if isinstance(node, Mapping) else None
+        return node if isinstance(node, str) else None
+
+    def observe(
+        self,
+        key: Key,
+        *,
+        claim: ClaimView | None = None,
+        notes: Mapping[tuple[ChildKind, str], WriteNote] | None = None,
+    ) -> Observed:
+        """A snapshot of everything known about one ModelDeployment."""
+        pods = self._pods.get(key, {}).values()
+        return Observed(
+            key=key,
+            resource=self._resources.get(key),
+            children=dict(self._children.get(key, {})),
+            pods=tuple(sorted(pods, key=lambda pod: (pod.group, pod.node_rank))),
+            obituaries=dict(self._obituaries.get(key, {})),
+            nodes=tuple(self._nodes[n] for n in sorted(self._nodes)) if self.nodes_visible else None,
+            claim=claim,
+            notes=dict(notes or {}),
+        )
+
+    def put(self, body: Mapping[str, Any], *, deleted: bool) -> frozenset[Key]:
+        """Take in one object; return the keys whose decision it may change."""
+        uid = body["metadata"].get("uid", "")
+        if deleted:
+            self._bury(uid)
+        elif uid in self._tombstones:
+            return _NOTHING
+        match body["kind"]:
+            case kind if kind == KIND:
+                return self._put_resource(project_resource(body), deleted=deleted)
+            case "Pod":
+                return self._put_pod(project_pod(body), deleted=deleted)
+            case "Node":
+                return self._put_node(body, deleted=deleted)
+            case kind if kind in _CHILD_KINDS:
+                return self._put_child(project_child(body), deleted=deleted)
+            case kind:
+                message = f"no view is made of {kind}"
+                raise ValueError(message)
+
+    def replace(self, kind: str, bodies: Iterable[Mapping[str, Any]], *, version: int) -> frozenset[Key]:
+        """Take in a complete live LIST of a kind, made at ``version``; what it lacks is gone.
+
+        An object that is newer than the LIST came by a watch meanwhile and stays.
+        """
+        keys: set[Key] = set()
+        listed: set[str] = set()
+        for body in bodies:
+            listed.add(body["metadata"].get("uid", ""))
+            keys |= self.put(body, deleted=False)
+        for view in list(self._views(kind)):
+            if view.uid not in listed and view.resource_version <= version:
+                keys |= self._remove(view)
+        return frozenset(keys)
+
+    def _views(self, kind: str) -> Iterator[ResourceView | ChildView | PodView | NodeView]:
+        if kind == KIND:
+            yield from self._resources.values()
+        elif kind == "Pod":
+            for pods in self._pods.values():
+                yield from pods.values()
+        elif kind == "Node":
+            yield from self._nodes.values()
+        else:
+            for children in self._children.values():
+                yield from (child for child in children.values() if child.kind == kind)
+
+    def _remove(self, view: ResourceView | ChildView | PodView | NodeView) -> frozenset[Key]:
+        match view:
+            case ResourceView():
+                self._bury(view.uid)
+                return self._put_resource(view, deleted=True)
+            case ChildView():
+                self._bury(view.uid)
+                return self._put_child(view, deleted=True)
+            case PodView():
+                self._bury(view.uid)
+                return self._put_pod(view, deleted=True)
+            case NodeView():
+                self._bury(view.uid)
+                del self._nodes[view.name]
+                return self._concerned_by(view.name)
+
+    def _bury(self, uid: str) -> None:
+        self._tombstones[uid] = None
+        while len(self._tombstones) > TOMBSTONES:
+            self._tombstones.popitem(last=False)
+
+    def _put_resource(self, view: ResourceView, *, deleted: bool) -> frozenset[Key]:
+        old = self._resources.get(view.key)
+        if deleted:
+            if old is None or old.uid == view.uid:
+                self._resources.pop(view.key, None)
+                self._obituaries.pop(view.key, None)
+        elif old is not None and old.uid == view.uid and old.resource_version >= view.resource_version:
+            return _NOTHING
+        else:
+            self._resources[view.key] = view
+            if old is not None and replace(view, resource_version=0) == replace(old, resource_version=0):
+                return _NOTHING
+        return frozenset({view.key})
+
+    def _put_child(self, view: ChildView | None, *, deleted: bool) -> frozenset[Key]:
+        if view is None:
+            return _NOTHING
+        children = self._children[view.key]
+        place = (view.kind, view.name)
+        old = children.get(place)
+        if deleted:
+            if old is not None and old.uid == view.uid:
+                del children[place]
+                self._forget_empty(view.key)
+            return frozenset({view.key})
+        if old is not None and old.uid == view.uid:
+            if old.resource_version >= view.resource_version:
+                return _NOTHING
+            children[place] = view
+            if replace(view, resource_version=0) == replace(old, resource_version=0):
+                return _NOTHING
+            return frozenset({view.key})
+        children[place] = view
+        return frozenset({view.key})
+
+    def _put_pod(self, view: PodView | None, *, deleted: bool) -> frozenset[Key]:
+        if view is None:
+            return _NOTHING
+        pods = self._pods[view.key]
+        old = pods.get(view.name)
+        if deleted:
+            self._mourn(view)
+            if old is not None and old.uid == view.uid:
+                del pods[view.name]
+                self._forget_empty(view.key)
+            return frozenset({view.key})
+        if old is not None and old.uid == view.uid and old.resource_version >= view.resource_version:
+            return _NOTHING
+        if old is not None and old.uid != view.uid:
+            self._bury(old.uid)
+            self._mourn(old)
+        pods[view.name] = view
+        if old is not None and replace(view, resource_version=0) == replace(old, resource_version=0):
+            return _NOTHING
+        return frozenset({view.key})
+
+    def _put_node(self, body: Mapping[str, Any], *, deleted: bool) -> frozenset[Key]:
+        name = body["metadata"]["name"]
+        view = None if deleted else project_node(body)
+        old = self._nodes.get(name)
+        if view is None:
+            if old is None or (not deleted and old.resource_version >= resource_version(body)):
+                return _NOTHING
+            del self._nodes[name]
+            return self._concerned_by(name)
+        if old is not None and old.resource_version >= view.resource_version:
+            return _NOTHING
+        self._nodes[name] = view
+        if old is not None and replace(view, resource_version=0) == replace(old, resource_version=0):
+            return _NOTHING
+        return self._concerned_by(name)
+
+    def _concerned_by(self, node: str) -> frozenset[Key]:
+        """Keys with a pod on the node, and those that are not Ready and may wait for such a one."""
+        on_it = {key for key, pods in self._pods.items() if any(p.node == node for p in pods.values())}
+        return frozenset(on_it | {key for key, r in self._resources.items() if not _is_ready(r)})
+
+    def _mourn(self, pod: PodView) -> None:
+        obituaries = self._obituaries[pod.key]
+        obituaries[pod.uid] = pod
+        while len(obituaries) > OBITUARIES_PER_KEY:
+            obituaries.popitem(last=False)
+
+    def _forget_empty(self, key: Key) -> None:
+        for by_key in (self._children, self._pods):
+            if not by_key.get(key):
+                by_key.pop(key, None)
+        if key not in self._resources and key not in self._children and key not in self._pods:
+            self._obituaries.pop(key, None)
+
+
+def _is_ready(resource: ResourceView) -> bool:
+    conditions = resource.status.get("conditions") or ()
+    return any(c.get("type") == ConditionType.READY and c.get("status") == "True" for c in conditions)
