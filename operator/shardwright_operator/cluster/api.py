@@ -1,0 +1,216 @@
+"""The Cluster protocol on a real API server, through the official client's REST layer and plain dicts."""
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+from urllib.parse import urlencode
+
+import aiohttp
+from kubernetes.aio.client.rest import RESTClientObject
+
+from shardwright_operator.api.constants import FIELD_MANAGER, STATUS_FIELD_MANAGER
+from shardwright_operator.cluster.connection import Connection
+from shardwright_operator.cluster.errors import NotFoundError, UnavailableError, error_from_answer
+from shardwright_operator.cluster.kinds import kind_named
+from shardwright_operator.cluster.protocol import ListAnswer, Manifest
+
+REQUEST_TIMEOUT_S = 30.0
+CONNECT_TIMEOUT_S = 5.0
+LIST_PAGE = 500
+
+_APPLY = "application/apply-patch+yaml"
+_JSON_PATCH = "application/json-patch+json"
+_JSON = "application/json"
+
+Meter = Callable[[str, str, int, float], None]
+"""Told of every request: verb as RBAC calls it, kind, HTTP code (0: no answer), seconds."""
+
+
+def _unmetered(_verb: str, _kind: str, _code: int, _seconds: float) -> None:
+    """Count nothing."""
+
+
+class ApiCluster:
+    """Plain requests with a timeout each and no retries: when to try again is the work queue's to say."""
+
+    def __init__(self, connection: Connection, *, user_agent: str, meter: Meter = _unmetered) -> None:
+        self._connection = connection
+        self._rest = RESTClientObject(connection.configuration)
+        self._user_agent = user_agent
+        self._meter = meter
+        self._timeout = aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_S, sock_connect=CONNECT_TIMEOUT_S)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._rest.close()
+
+    async def get(self, kind: str, namespace: str, name: str) -> Manifest:
+        """See Cluster."""
+        return await self._request("get", kind, "GET", kind_named(kind).path(namespace, name))
+
+    async def list(self, kind: str, namespace: str | None) -> ListAnswer:
+        """See Cluster. Made in pages, all at one resource version; what no view needs is dropped early."""
+        described = kind_named(kind)
+        items: list[Manifest] = []
+        query = {"limit": str(LIST_PAGE)}
+        if described.selector:
+            query["labelSelector"] = described.selector
+        while True:
+            page = await self._request("list", kind, "GET", described.path(namespace), query=query)
+            items += [_trimmed(i, described.kind, described.api_version) for i in page.get("items") or ()]
+            metadata = page.get("metadata") or {}
+            if not metadata.get("continue"):
+                version = str(metadata.get("resourceVersion") or "0")
+                return ListAnswer(items=tuple(items), version=int(version) if version.isdecimal() else 0)
+            query = {**query, "continue": metadata["continue"]}
+
+    async def apply(
+        self, manifest: Manifest, *, force: bool, resource_version: int | None = None
+    ) -> Manifest:
+        """See Cluster."""
+        metadata = manifest["metadata"]
+        body = manifest
+        if resource_version is not None:
+            body = {**manifest, "metadata": {**metadata, "resourceVersion": str(resource_version)}}
+        return await self._request(
+            "patch",
+            manifest["kind"],
+            "PATCH",
+            kind_named(manifest["kind"]).path(metadata["namespace"], metadata["name"]),
+            query={"fieldManager": FIELD_MANAGER, "force": "true" if force else "false"},
+            body=body,
+            content_type=_APPLY,
+        )
+
+    async def replace_status(
+        self, kind: str, namespace: str, name: str, uid: str, status: Manifest
+    ) -> Manifest:
+        """See Cluster.
+
+        A JSON patch, because ``add`` puts a new value in the place of the old one whole: a server-side apply
+        would leave fields of other writers standing, and each pass would then find a status that differs.
+        The test of the UID keeps a late write off an object that was created anew under the name.
+        """
+        patch = [
+            {"op": "test", "path": "/metadata/uid", "value": uid},
+            {"op": "add", "path": "/status", "value": status},
+        ]
+        return await self._request(
+            "patch",
+            f"{kind}/status",
+            "PATCH",
+            kind_named(kind).path(namespace, name, "status"),
+            query={"fieldManager": STATUS_FIELD_MANAGER},
+            body=patch,
+            content_type=_JSON_PATCH,
+        )
+
+    async def delete(
+        self, kind: str, namespace: str, name: str, *, uid: str, grace_period_s: int | None = None
+    ) -> Manifest | None:
+        """See Cluster."""
+        body: dict[str, Any] = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "preconditions": {"uid": uid},
+            "propagationPolicy": "Background",
+        }
+        if grace_period_s is not None:
+            body["gracePeriodSeconds"] = grace_period_s
+        answer = await self._request(
+            "delete", kind, "DELETE", kind_named(kind).path(namespace, name), body=body
+        )
+        return None if answer.get("kind") == "Status" else answer
+
+    async def create(self, manifest: Manifest) -> Manifest:
+        """See Cluster."""
+        return await self._request(
+            "create",
+            manifest["kind"],
+            "POST",
+            kind_named(manifest["kind"]).path(manifest["metadata"]["namespace"]),
+            query={"fieldManager": FIELD_MANAGER},
+            body=manifest,
+        )
+
+    async def replace(self, manifest: Manifest) -> Manifest:
+        """See Cluster."""
+        metadata = manifest["metadata"]
+        return await self._request(
+            "update",
+            manifest["kind"],
+            "PUT",
+            kind_named(manifest["kind"]).path(metadata["namespace"], metadata["name"]),
+            query={"fieldManager": FIELD_MANAGER},
+            body=manifest,
+        )
+
+    async def server_version(self) -> str:
+        """See Cluster."""
+        answer = await self._request("get", "version", "GET", "/version")
+        return str(answer.get("gitVersion") or "")
+
+    async def served_kinds(self, group: str, version: str) -> frozenset[str]:
+        """See Cluster."""
+        try:
+            answer = await self._request("get", "discovery", "GET", f"/apis/{group}/{version}")
+        except NotFoundError:
+            return frozenset()
+        return frozenset(str(resource.get("kind")) for resource in answer.get("resources") or ())
+
+    async def _request(
+        self,
+        verb: str,
+        kind: str,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: object = None,
+        content_type: str = _JSON,
+    ) -> dict[str, Any]:
+        url = f"{self._connection.server}{path}" + (f"?{urlencode(query)}" if query else "")
+        headers = {"Accept": _JSON, "User-Agent": self._user_agent, "Content-Type": content_type}
+        authorization = await self._connection.authorization()
+        if authorization:
+            headers["Authorization"] = authorization
+        began = time.monotonic()
+        status = 0
+        try:
+            response = await self._rest.request(  # type: ignore[no-untyped-call]
+                method, url, headers=headers, body=body, _request_timeout=self._timeout
+            )
+            status = int(response.status)
+            data = await response.read()
+            retry_after = cast("str | None", response.getheader("Retry-After"))
+        except (aiohttp.ClientError, OSError) as error:
+            raise UnavailableError(f"{method} {path}: {type(error).__name__}: {error}") from error
+        finally:
+            self._meter(verb, kind, status, time.monotonic() - began)
+        answer = _parsed(data)
+        if 200 <= status < 300:
+            return answer
+        if status == 401:
+            await self._connection.renew()
+        raise error_from_answer(status, answer, retry_after)
+
+
+def _parsed(data: bytes) -> dict[str, Any]:
+    """The answer's JSON object; a proxy's or webhook's plain text becomes its message."""
+    try:
+        answer = json.loads(data)
+    except ValueError:
+        return {"message": data.decode(errors="replace").strip()}
+    return answer if isinstance(answer, dict) else {}
+
+
+def _trimmed(item: dict[str, Any], kind: str, api_version: str) -> Manifest:
+    """An item of a list with the kind that lists leave out, less what takes most of its memory."""
+    metadata = item.get("metadata") or {}
+    metadata.pop("managedFields", None)
+    if kind == "Node":
+        (item.get("status") or {}).pop("images", None)
+    item.setdefault("kind", kind)
+    item.setdefault("apiVersion", api_version)
+    return item

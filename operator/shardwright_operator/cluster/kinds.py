@@ -1,0 +1,71 @@
+"""Where each kind lives in the API. A fixed table: discovery would cost requests to learn nothing new."""
+
+from dataclasses import dataclass
+
+from shardwright_operator.api.constants import GROUP, KIND, MANAGED_BY_SELECTOR, PLURAL, VERSION
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """A kind that the operator reads or writes."""
+
+    kind: str
+    group: str
+    version: str
+    plural: str
+    namespaced: bool = True
+    selector: str = ""
+    """Label selector that the server filters watches and lists by."""
+    watched: bool = True
+
+    @property
+    def api_version(self) -> str:
+        """As it stands in a manifest."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    def path(self, namespace: str | None = None, name: str = "", subresource: str = "") -> str:
+        """URL path of the collection (no name), an object or its subresource; no namespace: all of them."""
+        parts = ["/apis", self.group, self.version] if self.group else ["/api", self.version]
+        if namespace and self.namespaced:
+            parts += ["namespaces", namespace]
+        parts += [self.plural, name, subresource]
+        return "/".join(part for part in parts if part)
+
+
+_OURS = MANAGED_BY_SELECTOR
+
+KINDS: tuple[Kind, ...] = (
+    Kind(kind=KIND, group=GROUP, version=VERSION, plural=PLURAL),
+    Kind(kind="ControllerRevision", group="apps", version="v1", plural="controllerrevisions", selector=_OURS),
+    Kind(kind="StatefulSet", group="apps", version="v1", plural="statefulsets", selector=_OURS),
+    Kind(kind="Service", group="", version="v1", plural="services", selector=_OURS),
+    Kind(
+        kind="NetworkPolicy",
+        group="networking.k8s.io",
+        version="v1",
+        plural="networkpolicies",
+        selector=_OURS,
+    ),
+    Kind(
+        kind="PodDisruptionBudget",
+        group="policy",
+        version="v1",
+        plural="poddisruptionbudgets",
+        selector=_OURS,
+    ),
+    Kind(kind="Pod", group="", version="v1", plural="pods", selector=_OURS),
+    Kind(kind="Node", group="", version="v1", plural="nodes", namespaced=False),
+    Kind(
+        kind="PersistentVolumeClaim", group="", version="v1", plural="persistentvolumeclaims", watched=False
+    ),
+    Kind(kind="Event", group="", version="v1", plural="events", watched=False),
+    Kind(kind="Lease", group="coordination.k8s.io", version="v1", plural="leases", watched=False),
+)
+"""The resource itself first: a child is of use only when its owner is known."""
+
+_BY_NAME = {kind.kind: kind for kind in KINDS}
+
+
+def kind_named(name: str) -> Kind:
+    """The kind of this name; KeyError for one that the operator never touches."""
+    return _BY_NAME[name]

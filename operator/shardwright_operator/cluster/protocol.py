@@ -1,0 +1,65 @@
+"""The requests that the operator makes, and no others: the chart's rights follow from this list."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+Manifest = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListAnswer:
+    """A complete LIST and the resource version that it was made at."""
+
+    items: tuple[Manifest, ...]
+    version: int
+
+
+class Cluster(Protocol):
+    """A Kubernetes API server. Every method may raise a ``ClusterError``."""
+
+    async def get(self, kind: str, namespace: str, name: str) -> Manifest:
+        """The live object."""
+        ...
+
+    async def list(self, kind: str, namespace: str | None) -> ListAnswer:
+        """All objects of a kind that carry our label (all, for kinds without one); None: all namespaces."""
+        ...
+
+    async def apply(
+        self, manifest: Manifest, *, force: bool, resource_version: int | None = None
+    ) -> Manifest:
+        """Server-side apply of a complete manifest as the operator's field manager; the answer as it stands.
+
+        Without ``force`` a field that another manager holds is a ``ConflictError``; with a
+        ``resource_version`` so is an object that is no longer at it.
+        """
+        ...
+
+    async def replace_status(
+        self, kind: str, namespace: str, name: str, uid: str, status: Manifest
+    ) -> Manifest:
+        """Put ``status`` in the place of the whole status of the object with this UID."""
+        ...
+
+    async def delete(
+        self, kind: str, namespace: str, name: str, *, uid: str, grace_period_s: int | None = None
+    ) -> Manifest | None:
+        """Delete the object with this UID; the object if it goes gracefully, None if it is gone."""
+        ...
+
+    async def create(self, manifest: Manifest) -> Manifest:
+        """Create an object; ``AlreadyExistsError`` if the name is taken."""
+        ...
+
+    async def replace(self, manifest: Manifest) -> Manifest:
+        """Replace an object at the version in its metadata."""
+        ...
+
+    async def server_version(self) -> str:
+        """Version of the API server, such as ``v1.36.3``."""
+        ...
+
+    async def served_kinds(self, group: str, version: str) -> frozenset[str]:
+        """Kinds that a group and version serve; empty when there is no such group."""
+        ...
