@@ -1,0 +1,172 @@
+"""Engine arguments that a user may not pass through ``spec.engine.extraArgs``, and what to use instead.
+
+Each of them contradicts a planned value, the way a group finds itself, or would put a secret into the pod's
+command line. The parser of vLLM takes underscores for dashes and any unambiguous beginning of an option
+(``--tensor-par 4``; Python's argparse, vLLM 0.32 ``FlexibleArgumentParser``), so the look-up does the same.
+Names come from ``vllm serve --help=all`` of vLLM 0.32.
+"""
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+
+from pydantic.config import JsonDict
+
+from shardwright_operator.api.errors import SpecError
+from shardwright_operator.api.fields import rule
+
+REFUSED: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "is planned; pin it in spec.parallelism": (
+            "--tensor-parallel-size",
+            "-tp",
+            "--pipeline-parallel-size",
+            "-pp",
+            "--data-parallel-size",
+            "-dp",
+            "--enable-expert-parallel",
+            "-ep",
+        ),
+        "is set for each rank by the operator; leave it out": (
+            "--nnodes",
+            "--node-rank",
+            "--master-addr",
+            "--master-port",
+            "--headless",
+            "--data-parallel-address",
+            "-dpa",
+            "--data-parallel-backend",
+            "-dpb",
+            "--data-parallel-external-lb",
+            "-dpe",
+            "--data-parallel-hybrid-lb",
+            "-dph",
+            "--data-parallel-multi-port-external-lb",
+            "-dpm",
+            "--data-parallel-rank",
+            "-dpn",
+            "--data-parallel-rpc-port",
+            "-dpp",
+            "--data-parallel-size-local",
+            "-dpl",
+            "--data-parallel-start-rank",
+            "-dpr",
+            "--data-parallel-supervisor-port",
+            "--device-ids",
+        ),
+        "would change how many GPUs a replica takes; leave it out": (
+            "--prefill-context-parallel-size",
+            "-pcp",
+            "--enable-elastic-ep",
+            "--elastic-ep-max-dp-size",
+        ),
+        "is chosen by spec.engine.executor; use that field": ("--distributed-executor-backend",),
+        "would show in the pod's command line; use spec.engine.apiKeySecretRef": ("--api-key",),
+        "would show in the pod's command line; use spec.model.source.huggingFace.tokenSecretRef": (
+            "--hf-token",
+        ),
+        "is fixed by the Service and the probes; use spec.engine.port": (
+            "--host",
+            "--port",
+            "--uds",
+            "--grpc",
+            "--ssl-keyfile",
+            "--ssl-certfile",
+        ),
+        "is rendered from spec.model; use its fields name, servedName, revision, dtype, quantization, "
+        "kvCacheDtype and trustRemoteCode": (
+            "--model",
+            "--served-model-name",
+            "--revision",
+            "--dtype",
+            "--quantization",
+            "--kv-cache-dtype",
+            "--trust-remote-code",
+        ),
+        "is planned; use spec.workload.maxModelLength": ("--max-model-len",),
+        "is planned; use spec.engine.maxNumSeqs, maxNumBatchedTokens or gpuMemoryUtilization": (
+            "--max-num-seqs",
+            "--max-num-batched-tokens",
+            "--gpu-memory-utilization",
+            "--kv-cache-memory-bytes",
+        ),
+    }
+)
+"""Advice (continues "OPTION ...") to the options that it is for."""
+
+JOINED = ("-n", "-r", "-q")
+"""Short options of one letter (``--nnodes``, ``--node-rank``, ``--quantization``): their value may follow
+without a space, as in ``-n2``."""
+
+MAX_EXTRA_ARGS = 64
+MAX_EXTRA_ARG = 1024
+
+
+def refusal(argument: str) -> tuple[str, str] | None:
+    """The refused option that this word means, and the advice; None for a word that may pass."""
+    head = _head(argument)
+    if len(head) < 2 or not head.startswith("-"):
+        return None
+    for advice, options in REFUSED.items():
+        for option in options:
+            if option.startswith(head):
+                return option, advice
+    if head[:2] in JOINED:
+        return head[:2], "is planned, set for each rank, or a field of spec.model; leave it out"
+    return None
+
+
+def check_extra_args(arguments: Iterable[str]) -> None:
+    """Refuse the first argument that contradicts the plan.
+
+    Raises:
+        SpecError: with a field relative to ``spec.engine``.
+    """
+    for index, argument in enumerate(arguments):
+        field = f"extraArgs[{index}]"
+        found = refusal(argument)
+        if found is not None:
+            option, advice = found
+            limit, remedy = f"{option} {advice}".rsplit("; ", 1)
+            raise SpecError(field=field, value=argument, limit=limit, remedy=remedy)
+        if argument.startswith("-") and " " in argument.split("=", 1)[0]:
+            raise SpecError(
+                field=field,
+                value=argument,
+                limit="each item is one word of the command line",
+                remedy="write the option and its value as two items, or join them with =",
+            )
+
+
+def extra_args_rules() -> list[JsonDict]:
+    """The same refusals in CEL, one rule for each advice so that the message names the way out."""
+    head = "a.split('=')[0].split(' ')[0].replace('_', '-').replace('--no-', '--')"
+    found = []
+    for advice, options in REFUSED.items():
+        quoted = ", ".join(f"'{option}'" for option in options)
+        # Two characters at least: a lone "-" begins every option and means none.
+        test = (
+            f"self.all(a, !a.startsWith('-') || size(a) < 2 || ![{quoted}].exists(o, o.startsWith({head})))"
+        )
+        names = ", ".join(options)
+        found.append(rule(test, f"extraArgs may not have {names}: {advice.replace('; ', '. ', 1)}"))
+    joined = "|".join(option.removeprefix("-") for option in JOINED)
+    found.append(
+        rule(
+            f"self.all(a, !a.matches('^-({joined})'))",
+            f"extraArgs may not have {', '.join(JOINED)}: nodes and node rank are set by the operator, "
+            "quantization is a field of spec.model",
+        )
+    )
+    found.append(
+        rule(
+            "self.all(a, !a.startsWith('-') || !a.split('=')[0].contains(' '))",
+            "each item of extraArgs is one word: write an option and its value as two items, "
+            "or join them with =",
+        )
+    )
+    return found
+
+
+def _head(argument: str) -> str:
+    # `--no-x` switches off what `--x` switches on: the same value is contradicted.
+    return argument.split("=", 1)[0].split(" ", 1)[0].replace("_", "-").replace("--no-", "--", 1)

@@ -1,0 +1,191 @@
+"""``shardwright.dev/v1alpha1`` ModelDeployment: the spec as one record, and the way from raw JSON to it.
+
+Sections that the user leaves out are empty records here, so that readers need no test for None; ``to_wire``
+still gives back only what was written.
+"""
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Annotated, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import ErrorDetails
+
+from shardwright_operator.api.constants import MAX_REPLICAS
+from shardwright_operator.api.engine_spec import EngineSpec
+from shardwright_operator.api.errors import SpecError
+from shardwright_operator.api.fields import FORMS, ApiRecord, Int, rule, rules
+from shardwright_operator.api.lifecycle_spec import RecoverySpec, RolloutSpec
+from shardwright_operator.api.model_spec import ModelSpec
+from shardwright_operator.api.pod_spec import NetworkSpec, SchedulingSpec, StorageSpec
+from shardwright_operator.api.service_spec import HardwareSpec, ParallelismSpec, SloSpec, WorkloadSpec
+
+
+class ModelDeploymentSpec(ApiRecord):
+    """A model and its service level. What is left out is planned and shown in status.plan."""
+
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            rule(
+                "!has(self.parallelism) || !has(self.parallelism.tensor)"
+                " || (has(self.parallelism.crossNodeTensor) && self.parallelism.crossNodeTensor)"
+                " || !has(self.hardware) || !has(self.hardware.gpusPerNode)"
+                " || self.parallelism.tensor <= self.hardware.gpusPerNode",
+                "parallelism.tensor may not exceed hardware.gpusPerNode "
+                "unless parallelism.crossNodeTensor is true",
+            )
+        )
+    )
+
+    replicas: Annotated[Int, Field(ge=0, le=MAX_REPLICAS)] = Field(
+        default=1, description="Groups that serve the model; each is one engine over all GPUs of its plan."
+    )
+    model: ModelSpec = Field(description="The model to serve.")
+    workload: WorkloadSpec = Field(default=WorkloadSpec(), description="The requests that are expected.")
+    slo: SloSpec = Field(
+        default=SloSpec(), description="The service level of one replica, as means at a steady concurrency."
+    )
+    hardware: HardwareSpec = Field(
+        default=HardwareSpec(),
+        description="The nodes that one replica may use; found from node labels when absent.",
+    )
+    parallelism: ParallelismSpec = Field(
+        default=ParallelismSpec(), description="Pins: planned sizes that the user fixes."
+    )
+    engine: EngineSpec = Field(
+        default=EngineSpec(), description="Image, arguments and environment of the engine."
+    )
+    network: NetworkSpec = Field(
+        default=NetworkSpec(),
+        description="The network between the members of a group, and who may call the API.",
+    )
+    storage: StorageSpec = Field(default=StorageSpec(), description="Volumes of the pods.")
+    scheduling: SchedulingSpec = Field(
+        default=SchedulingSpec(), description="Where the pods may run, besides the planned GPU pool."
+    )
+    rollout: RolloutSpec = Field(
+        default=RolloutSpec(), description="How a changed spec reaches running groups."
+    )
+    recovery: RecoverySpec = Field(
+        default=RecoverySpec(), description="How often and how fast a broken group is started again."
+    )
+
+    @model_validator(mode="after")
+    def _tensor_in_node(self) -> "ModelDeploymentSpec":
+        tensor, in_node = self.parallelism.tensor, self.hardware.gpus_per_node
+        if tensor and in_node and tensor > in_node and not self.parallelism.cross_node_tensor:
+            raise SpecError(
+                field="parallelism.tensor",
+                value=tensor,
+                limit=f"a node has {in_node} GPUs (hardware.gpusPerNode)",
+                remedy="pin a smaller size, add stages with parallelism.pipeline, "
+                "or set parallelism.crossNodeTensor to true",
+            )
+        return self
+
+
+def parse_spec(raw: object) -> ModelDeploymentSpec:
+    """The spec of a resource as read from JSON or YAML.
+
+    Raises:
+        SpecError: for the first field that has no usable value; the limit says how many more there are.
+    """
+    if not isinstance(raw, Mapping):
+        raise SpecError(
+            field="spec",
+            value=None if raw is None else type(raw).__name__,
+            limit="a ModelDeployment says at least which model to serve",
+            remedy="give spec.model.name",
+        )
+    try:
+        return ModelDeploymentSpec.model_validate(raw)
+    except ValidationError as error:
+        raise _first(error) from None
+
+
+def _first(error: ValidationError) -> SpecError:
+    details = error.errors(include_url=False)
+    found = _spec_error(details[0])
+    if len(details) > 1:
+        more = f"{len(details) - 1} more field{'s' if len(details) > 2 else ''} to correct"
+        found = SpecError(
+            field=found.field, value=found.value, limit=found.limit, remedy=f"{found.remedy} ({more})"
+        )
+    return found
+
+
+_BOUNDS = {
+    "greater_than_equal": ("ge", "it must be at least {}"),
+    "less_than_equal": ("le", "it must be at most {}"),
+    "string_too_long": ("max_length", "it may have at most {} characters"),
+    "string_too_short": ("min_length", "it must have at least {} characters"),
+    "too_long": ("max_length", "it may have at most {} entries"),
+    "too_short": ("min_length", "it must have at least {} entries"),
+    "enum": ("expected", "it must be one of {}"),
+}
+_KINDS = {"int": "a whole number", "float": "a number", "string": "a text", "bool": "true or false"}
+_KINDS |= {"tuple": "a list", "dict": "an object", "model": "an object"}
+
+
+def _spec_error(detail: ErrorDetails) -> SpecError:
+    path = _path(detail["loc"])
+    context = detail.get("ctx", {})
+    kind = detail["type"]
+    nested = context.get("error")
+    if isinstance(nested, SpecError):
+        return nested.under(path)
+    if kind == "extra_forbidden":
+        return _unknown_field(path, detail["loc"])
+    if kind == "missing":
+        return SpecError(field=path, value=None, limit="it is required", remedy=f"add {path}")
+    if kind == "string_pattern_mismatch":
+        limit = FORMS.get(str(context.get("pattern")), f"it must match {context.get('pattern')}")
+    elif kind in _BOUNDS:
+        key, text = _BOUNDS[kind]
+        limit = text.format(context.get(key))
+    else:
+        # int_type, int_from_float, bool_type, string_type, model_type, tuple_type, ...
+        limit = f"it must be {_KINDS.get(kind.split('_')[0], 'of another type')}"
+    value = detail["input"]
+    shown = type(value).__name__.replace("dict", "an object") if isinstance(value, dict) else value
+    return SpecError(field=path, value=shown, limit=limit, remedy="correct the value or leave the field out")
+
+
+def _unknown_field(path: str, loc: tuple[int | str, ...]) -> SpecError:
+    known = _fields_at(loc[:-1])
+    close = get_close_matches(str(loc[-1]), known, n=1)
+    remedy = f"write {close[0]}" if close else f"use one of {', '.join(known)}" if known else "leave it out"
+    return SpecError(field=path, value="given", limit="there is no such field", remedy=remedy)
+
+
+def _path(loc: tuple[int | str, ...]) -> str:
+    text = "spec"
+    for part in loc:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}"
+    return text
+
+
+def _fields_at(loc: tuple[int | str, ...]) -> list[str]:
+    record: type[BaseModel] = ModelDeploymentSpec
+    for part in loc:
+        if isinstance(part, int):
+            continue
+        field = next((f for f in record.model_fields.values() if f.alias == part), None)
+        found = None if field is None else _record_in(field.annotation)
+        if found is None:
+            return []
+        record = found
+    return [field.alias or name for name, field in record.model_fields.items()]
+
+
+def _record_in(annotation: object) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    for argument in get_args(annotation):
+        found = _record_in(argument)
+        if found is not None:
+            return found
+    return None
+
+
+__all__ = ["ModelDeploymentSpec", "parse_spec"]
