@@ -1,0 +1,106 @@
+"""The two StatefulSets of a group: the leader, node rank 0, and the workers, ranks 1 and up.
+
+The workers' ordinals start at 1, so that a pod's own index is its node rank and reaches the command line with
+no arithmetic. The operator replaces a group as one unit, hence ``OnDelete``; all members start at once, hence
+``Parallel``: with the default order, rank 1 would wait for a rank 0 that waits for rank 1.
+"""
+
+import copy
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from shardwright_operator.api import names
+from shardwright_operator.api.constants import Label, Role
+from shardwright_operator.build.owner import Manifest, Owner, labels, metadata, selector
+from shardwright_operator.build.revision import Revision
+
+HISTORY_LIMIT = 1
+"""Old template copies that the StatefulSet controller keeps: our own revisions are the history."""
+
+
+def leader_set(
+    owner: Owner,
+    revision: Revision,
+    group: int,
+    *,
+    replicas: Literal[0, 1],
+    annotations: Mapping[str, str],
+) -> Manifest:
+    """The set of rank 0. ``annotations`` carry the group's attempt record, written in the same apply."""
+    return _stateful_set(
+        owner,
+        revision,
+        group,
+        role=Role.LEADER,
+        template=revision.leader_template,
+        replicas=replicas,
+        annotations=annotations,
+    )
+
+
+def worker_set(owner: Owner, revision: Revision, group: int, *, replicas: int) -> Manifest:
+    """The set of ranks 1 to ``members - 1``, with that many replicas while the group is up and none else.
+
+    Raises:
+        ValueError: the revision's groups have one pod and therefore no workers.
+    """
+    if revision.worker_template is None:
+        raise ValueError(f"Revision {revision.name} has groups of one pod: there is no worker set.")
+    return _stateful_set(
+        owner,
+        revision,
+        group,
+        role=Role.WORKER,
+        template=revision.worker_template,
+        replicas=replicas,
+        annotations={},
+    )
+
+
+def _stateful_set(
+    owner: Owner,
+    revision: Revision,
+    group: int,
+    *,
+    role: Role,
+    template: Mapping[str, Any],
+    replicas: int,
+    annotations: Mapping[str, str],
+) -> Manifest:
+    pods = {Label.PODS: revision.pods_hash}
+    spec: Manifest = {
+        "serviceName": names.ranks_service(owner.name, group),
+        "replicas": replicas,
+        "podManagementPolicy": "Parallel",
+        "updateStrategy": {"type": "OnDelete"},
+        "revisionHistoryLimit": HISTORY_LIMIT,
+        "selector": {"matchLabels": selector(owner, group, role)},
+        "template": _of_group(template, {**labels(owner, group, role), **pods}, selector(owner, group)),
+    }
+    if role is not Role.LEADER:
+        spec["ordinals"] = {"start": 1}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": metadata(
+            owner,
+            names.stateful_set(owner.name, group, role),
+            group,
+            role,
+            annotations=annotations,
+            extra_labels=pods,
+        ),
+        "spec": spec,
+    }
+
+
+def _of_group(template: Mapping[str, Any], own: Mapping[str, str], members: Mapping[str, str]) -> Manifest:
+    """The template completed for one group: its labels, and pod affinity narrowed to its own members."""
+    completed: Manifest = copy.deepcopy(dict(template))
+    meta = completed.setdefault("metadata", {})
+    meta["labels"] = {**meta.get("labels", {}), **own}
+    affinity = completed["spec"].get("affinity", {})
+    for kind in ("podAffinity", "podAntiAffinity"):
+        for term in affinity.get(kind, {}).get("requiredDuringSchedulingIgnoredDuringExecution", []):
+            term["labelSelector"]["matchLabels"].update(members)
+    return completed
