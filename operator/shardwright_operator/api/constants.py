@@ -136,3 +136,9 @@ class GroupPhase(StrEnum):
     RESTARTING = "Restarting"
     FAILED = "Failed"
     TERMINATING = "Terminating"
+
+
+MINIMUM_KUBERNETES = (1, 32)
+"""Oldest Kubernetes (major, minor) on which everything in use is generally available: the pod-index label
+since 1.32 (feature PodIndexLabel), ``ordinals.start`` and ``unhealthyPodEvictionPolicy`` since 1.31, CEL
+rules in CRDs since 1.29 (kubernetes/pkg/features/kube_features.go). Before that each hangs on a gate."""

@@ -1,9 +1,11 @@
 """The one exception of the API layer: a spec that cannot be acted on, as data and as one sentence.
 
 The CRD's schema refuses most bad input at once. What it cannot express, and what reaches the command line
-with no API server in between, ends here; the same sentence becomes a condition's message and a line on stderr.
+with no API server in between, ends here; the same sentence becomes a condition's message and a line on
+stderr.
 """
 
+from shardwright_operator.api.constants import Reason
 from shardwright_planner.errors import PlanInputError
 
 
@@ -15,35 +17,51 @@ class SpecError(ValueError):
         value: what was given; None for a field that is missing.
         limit: what is allowed, with numbers; continues the sentence "FIELD is VALUE, but ...".
         remedy: what to do instead; an imperative clause without a full stop.
+        reason: reason of the condition that tells it.
     """
 
-    def __init__(self, *, field: str, value: object, limit: str, remedy: str) -> None:
+    def __init__(
+        self,
+        *,
+        field: str,
+        value: object,
+        limit: str,
+        remedy: str,
+        reason: Reason = Reason.INVALID_SPEC,
+    ) -> None:
         self.field = field
         self.value = value
         self.limit = limit
         self.remedy = remedy
-        super().__init__(field, value, limit, remedy)
+        self.reason = reason
+        super().__init__(field, value, limit, remedy, reason)
 
     def __str__(self) -> str:
         return f"{self.field} is {_shown(self.value)}, but {self.limit}; {self.remedy}."
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (_rebuilt, (self.field, self.value, self.limit, self.remedy))
+        return (_rebuilt, (self.field, self.value, self.limit, self.remedy, self.reason))
 
     def under(self, path: str) -> "SpecError":
         """The same error seen from further up: ``tensor`` under ``spec.parallelism``."""
         field = ".".join(part for part in (path, self.field) if part)
-        return SpecError(field=field, value=self.value, limit=self.limit, remedy=self.remedy)
+        return SpecError(
+            field=field, value=self.value, limit=self.limit, remedy=self.remedy, reason=self.reason
+        )
 
 
 def from_planner(error: PlanInputError) -> SpecError:
     """The planner's refusal in the resource's words: its fields are those of the spec without ``spec.``."""
     field = error.field if error.field.startswith("spec.") else f"spec.{error.field}"
-    return SpecError(field=field, value=error.value, limit=error.limit, remedy=error.remedy)
+    reason = _REASONS.get(field, Reason.INVALID_SPEC)
+    return SpecError(field=field, value=error.value, limit=error.limit, remedy=error.remedy, reason=reason)
 
 
-def _rebuilt(field: str, value: object, limit: str, remedy: str) -> SpecError:
-    return SpecError(field=field, value=value, limit=limit, remedy=remedy)
+_REASONS = {"spec.hardware.gpu": Reason.UNKNOWN_GPU, "spec.model.name": Reason.UNKNOWN_MODEL}
+
+
+def _rebuilt(field: str, value: object, limit: str, remedy: str, reason: Reason) -> SpecError:
+    return SpecError(field=field, value=value, limit=limit, remedy=remedy, reason=reason)
 
 
 def _shown(value: object) -> str:

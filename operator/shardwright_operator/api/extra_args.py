@@ -14,9 +14,9 @@ from pydantic.config import JsonDict
 from shardwright_operator.api.errors import SpecError
 from shardwright_operator.api.fields import rule
 
-REFUSED: Mapping[str, tuple[str, ...]] = MappingProxyType(
+REFUSED: Mapping[tuple[str, str], tuple[str, ...]] = MappingProxyType(
     {
-        "is planned; pin it in spec.parallelism": (
+        ("is planned", "pin it in spec.parallelism"): (
             "--tensor-parallel-size",
             "-tp",
             "--pipeline-parallel-size",
@@ -26,7 +26,7 @@ REFUSED: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "--enable-expert-parallel",
             "-ep",
         ),
-        "is set for each rank by the operator; leave it out": (
+        ("is set for each rank by the operator", "leave it out"): (
             "--nnodes",
             "--node-rank",
             "--master-addr",
@@ -53,18 +53,18 @@ REFUSED: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "--data-parallel-supervisor-port",
             "--device-ids",
         ),
-        "would change how many GPUs a replica takes; leave it out": (
+        ("would change how many GPUs a replica takes", "leave it out"): (
             "--prefill-context-parallel-size",
             "-pcp",
             "--enable-elastic-ep",
             "--elastic-ep-max-dp-size",
         ),
-        "is chosen by spec.engine.executor; use that field": ("--distributed-executor-backend",),
-        "would show in the pod's command line; use spec.engine.apiKeySecretRef": ("--api-key",),
-        "would show in the pod's command line; use spec.model.source.huggingFace.tokenSecretRef": (
+        ("is planned with", "use spec.engine.executor"): ("--distributed-executor-backend",),
+        ("would show in the pod's command line", "use spec.engine.apiKeySecretRef"): ("--api-key",),
+        ("would show in the pod's command line", "use spec.model.source.huggingFace.tokenSecretRef"): (
             "--hf-token",
         ),
-        "is fixed by the Service and the probes; use spec.engine.port": (
+        ("is fixed by the Service and the probes", "use spec.engine.port"): (
             "--host",
             "--port",
             "--uds",
@@ -72,8 +72,10 @@ REFUSED: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "--ssl-keyfile",
             "--ssl-certfile",
         ),
-        "is rendered from spec.model; use its fields name, servedName, revision, dtype, quantization, "
-        "kvCacheDtype and trustRemoteCode": (
+        (
+            "is rendered from spec.model",
+            "use its name, servedName, revision, dtype, quantization, kvCacheDtype or trustRemoteCode",
+        ): (
             "--model",
             "--served-model-name",
             "--revision",
@@ -82,8 +84,8 @@ REFUSED: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "--kv-cache-dtype",
             "--trust-remote-code",
         ),
-        "is planned; use spec.workload.maxModelLength": ("--max-model-len",),
-        "is planned; use spec.engine.maxNumSeqs, maxNumBatchedTokens or gpuMemoryUtilization": (
+        ("is planned", "use spec.workload.maxModelLength"): ("--max-model-len",),
+        ("is planned", "use spec.engine.maxNumSeqs, maxNumBatchedTokens or gpuMemoryUtilization"): (
             "--max-num-seqs",
             "--max-num-batched-tokens",
             "--gpu-memory-utilization",
@@ -91,7 +93,7 @@ REFUSED: Mapping[str, tuple[str, ...]] = MappingProxyType(
         ),
     }
 )
-"""Advice (continues "OPTION ...") to the options that it is for."""
+"""Why (continues "OPTION ...") and what to do instead, to the options that they are for."""
 
 JOINED = ("-n", "-r", "-q")
 """Short options of one letter (``--nnodes``, ``--node-rank``, ``--quantization``): their value may follow
@@ -101,17 +103,17 @@ MAX_EXTRA_ARGS = 64
 MAX_EXTRA_ARG = 1024
 
 
-def refusal(argument: str) -> tuple[str, str] | None:
-    """The refused option that this word means, and the advice; None for a word that may pass."""
+def refusal(argument: str) -> tuple[str, str, str] | None:
+    """The refused option that this word means, why, and what to do instead; None for a word that may pass."""
     head = _head(argument)
     if len(head) < 2 or not head.startswith("-"):
         return None
-    for advice, options in REFUSED.items():
+    for (why, instead), options in REFUSED.items():
         for option in options:
             if option.startswith(head):
-                return option, advice
+                return option, why, instead
     if head[:2] in JOINED:
-        return head[:2], "is planned, set for each rank, or a field of spec.model; leave it out"
+        return head[:2], "is set by the operator or a field of spec.model", "leave it out"
     return None
 
 
@@ -125,9 +127,8 @@ def check_extra_args(arguments: Iterable[str]) -> None:
         field = f"extraArgs[{index}]"
         found = refusal(argument)
         if found is not None:
-            option, advice = found
-            limit, remedy = f"{option} {advice}".rsplit("; ", 1)
-            raise SpecError(field=field, value=argument, limit=limit, remedy=remedy)
+            option, why, instead = found
+            raise SpecError(field=field, value=argument, limit=f"{option} {why}", remedy=instead)
         if argument.startswith("-") and " " in argument.split("=", 1)[0]:
             raise SpecError(
                 field=field,
@@ -141,27 +142,23 @@ def extra_args_rules() -> list[JsonDict]:
     """The same refusals in CEL, one rule for each advice so that the message names the way out."""
     head = "a.split('=')[0].split(' ')[0].replace('_', '-').replace('--no-', '--')"
     found = []
-    for advice, options in REFUSED.items():
+    for (why, instead), options in REFUSED.items():
         quoted = ", ".join(f"'{option}'" for option in options)
         # Two characters at least: a lone "-" begins every option and means none.
-        test = (
-            f"self.all(a, !a.startsWith('-') || size(a) < 2 || ![{quoted}].exists(o, o.startsWith({head})))"
-        )
-        names = ", ".join(options)
-        found.append(rule(test, f"extraArgs may not have {names}: {advice.replace('; ', '. ', 1)}"))
-    joined = "|".join(option.removeprefix("-") for option in JOINED)
+        test = f"size(a) < 2 || !a.startsWith('-') || ![{quoted}].exists(o, o.startsWith({head}))"
+        which = options[0] if len(options) == 1 else f"each of {', '.join(options)}"
+        found.append(rule(f"self.all(a, {test})", f"{which} {why}: {instead}"))
+    joined = "".join(option.removeprefix("-") for option in JOINED)
     found.append(
         rule(
-            f"self.all(a, !a.matches('^-({joined})'))",
-            f"extraArgs may not have {', '.join(JOINED)}: nodes and node rank are set by the operator, "
-            "quantization is a field of spec.model",
+            f"self.all(a, !a.matches('^-[{joined}]'))",
+            f"each of {', '.join(JOINED)} is set by the operator or a field of spec.model: leave it out",
         )
     )
     found.append(
         rule(
             "self.all(a, !a.startsWith('-') || !a.split('=')[0].contains(' '))",
-            "each item of extraArgs is one word: write an option and its value as two items, "
-            "or join them with =",
+            "each item is one word: write an option and its value as two items, or join them with =",
         )
     )
     return found
@@ -169,4 +166,4 @@ def extra_args_rules() -> list[JsonDict]:
 
 def _head(argument: str) -> str:
     # `--no-x` switches off what `--x` switches on: the same value is contradicted.
-    return argument.split("=", 1)[0].split(" ", 1)[0].replace("_", "-").replace("--no-", "--", 1)
+    return argument.split("=", 1)[0].split(" ", 1)[0].replace("_", "-").replace("--no-", "--")

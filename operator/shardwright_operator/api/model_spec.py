@@ -142,7 +142,8 @@ class ModelSpec(ApiRecord):
     )
     config: dict[str, object] | None = Field(
         default=None,
-        description="The model's own config.json, for models that the planner does not know. All keys are kept.",
+        description="The model's own config.json, for a model that the planner does not know. "
+        "All its keys are kept.",
         json_schema_extra={PRESERVE: True},
     )
 

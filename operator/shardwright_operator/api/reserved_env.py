@@ -12,9 +12,9 @@ from pydantic.config import JsonDict
 from shardwright_operator.api.errors import SpecError
 from shardwright_operator.api.fields import rule
 
-RESERVED: Mapping[str, tuple[str, ...]] = MappingProxyType(
+RESERVED: Mapping[tuple[str, str], tuple[str, ...]] = MappingProxyType(
     {
-        "is set for each rank by the operator; leave it out": (
+        ("is set for each rank by the operator", "leave it out"): (
             "VLLM_HOST_IP",
             "POD_IP",
             "NODE_RANK",
@@ -33,16 +33,16 @@ RESERVED: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "VLLM_DP_MASTER_IP",
             "VLLM_DP_MASTER_PORT",
         ),
-        "is set by the device plugin; leave it out": ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"),
-        "is planned; use spec.parallelism.pipelinePartition": ("VLLM_PP_LAYER_PARTITION",),
-        "belongs into a Secret; use spec.engine.apiKeySecretRef": ("VLLM_API_KEY",),
-        "belongs into a Secret; use spec.model.source.huggingFace.tokenSecretRef": (
+        ("is set by the device plugin", "leave it out"): ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"),
+        ("is planned", "use spec.parallelism.pipelinePartition"): ("VLLM_PP_LAYER_PARTITION",),
+        ("belongs into a Secret", "use spec.engine.apiKeySecretRef"): ("VLLM_API_KEY",),
+        ("belongs into a Secret", "use spec.model.source.huggingFace.tokenSecretRef"): (
             "HF_TOKEN",
             "HUGGING_FACE_HUB_TOKEN",
         ),
     }
 )
-"""Advice (continues "NAME ...") to the variables that it is for."""
+"""Why (continues "NAME ...") and what to do instead, to the variables that they are for."""
 
 
 def check_env_names(names: Iterable[str]) -> None:
@@ -54,10 +54,9 @@ def check_env_names(names: Iterable[str]) -> None:
     seen: set[str] = set()
     for index, name in enumerate(names):
         field = f"env[{index}].name"
-        for advice, reserved in RESERVED.items():
+        for (why, instead), reserved in RESERVED.items():
             if name in reserved:
-                limit, remedy = f"it {advice}".rsplit("; ", 1)
-                raise SpecError(field=field, value=name, limit=limit, remedy=remedy)
+                raise SpecError(field=field, value=name, limit=f"it {why}", remedy=instead)
         if name in seen:
             raise SpecError(
                 field=field,
@@ -71,12 +70,8 @@ def check_env_names(names: Iterable[str]) -> None:
 def env_rules() -> list[JsonDict]:
     """The reserved names in CEL; repeated ones are refused by the list's own key."""
     found = []
-    for advice, reserved in RESERVED.items():
+    for (why, instead), reserved in RESERVED.items():
         quoted = ", ".join(f"'{name}'" for name in reserved)
-        found.append(
-            rule(
-                f"self.all(e, !(e.name in [{quoted}]))",
-                f"env may not have {', '.join(reserved)}: {advice.replace('; ', '. ', 1)}",
-            )
-        )
+        which = reserved[0] if len(reserved) == 1 else f"each of {', '.join(reserved)}"
+        found.append(rule(f"self.all(e, !(e.name in [{quoted}]))", f"{which} {why}: {instead}"))
     return found

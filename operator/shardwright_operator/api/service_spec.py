@@ -27,8 +27,8 @@ class WorkloadSpec(ApiRecord):
     model_config = ConfigDict(
         json_schema_extra=rules(
             rule(
-                "!has(self.maxModelLength) || (has(self.inputTokens) ? self.inputTokens : 0)"
-                " + (has(self.outputTokens) ? self.outputTokens : 0) <= self.maxModelLength",
+                "!has(self.maxModelLength) || (has(self.inputTokens) ? self.inputTokens : 1)"
+                " + (has(self.outputTokens) ? self.outputTokens : 1) <= self.maxModelLength",
                 "inputTokens and outputTokens together may not exceed maxModelLength",
             )
         )
@@ -51,12 +51,12 @@ class WorkloadSpec(ApiRecord):
 
     @model_validator(mode="after")
     def _request_fits(self) -> "WorkloadSpec":
-        typical = (self.input_tokens or 0) + (self.output_tokens or 0)
+        typical = (self.input_tokens or 1) + (self.output_tokens or 1)
         if self.max_model_length is not None and typical > self.max_model_length:
             raise SpecError(
                 field="maxModelLength",
                 value=self.max_model_length,
-                limit=f"inputTokens and outputTokens are {typical} together",
+                limit=f"the typical request has {typical} tokens, prompt and output together",
                 remedy="raise maxModelLength or describe shorter requests",
             )
         return self
@@ -76,8 +76,8 @@ class SloSpec(ApiRecord):
     )
     policy: Policy | None = Field(
         default=None,
-        description="What to do when the plan is predicted to miss: BestEffort (when absent) deploys the best "
-        "plan that fits and says by how much it misses, Require deploys nothing.",
+        description="What to do when the plan is predicted to miss: BestEffort (when absent) deploys the "
+        "best plan that fits and says by how much it misses, Require deploys nothing.",
     )
 
     @property
@@ -96,8 +96,8 @@ class HardwareSpec(ApiRecord):
 
     gpu: Annotated[str, Field(min_length=1, max_length=128)] | None = Field(
         default=None,
-        description="GPU by catalogue name such as H100-SXM-80GB, by alias, or by the value of the node label "
-        "nvidia.com/gpu.product.",
+        description="GPU by catalogue name such as H100-SXM-80GB, by alias, or by the value of the node "
+        "label nvidia.com/gpu.product.",
     )
     gpus_per_node: Annotated[Int, Field(ge=1, le=MAX_GPUS_PER_NODE)] | None = Field(
         default=None, description="GPUs of a node that one replica may use."

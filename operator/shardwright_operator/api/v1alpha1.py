@@ -41,33 +41,36 @@ class ModelDeploymentSpec(ApiRecord):
         default=1, description="Groups that serve the model; each is one engine over all GPUs of its plan."
     )
     model: ModelSpec = Field(description="The model to serve.")
-    workload: WorkloadSpec = Field(default=WorkloadSpec(), description="The requests that are expected.")
+    workload: WorkloadSpec = Field(
+        default_factory=WorkloadSpec, description="The requests that are expected."
+    )
     slo: SloSpec = Field(
-        default=SloSpec(), description="The service level of one replica, as means at a steady concurrency."
+        default_factory=SloSpec,
+        description="The service level of one replica, as means at a steady concurrency.",
     )
     hardware: HardwareSpec = Field(
-        default=HardwareSpec(),
+        default_factory=HardwareSpec,
         description="The nodes that one replica may use; found from node labels when absent.",
     )
     parallelism: ParallelismSpec = Field(
-        default=ParallelismSpec(), description="Pins: planned sizes that the user fixes."
+        default_factory=ParallelismSpec, description="Pins: planned sizes that the user fixes."
     )
     engine: EngineSpec = Field(
-        default=EngineSpec(), description="Image, arguments and environment of the engine."
+        default_factory=EngineSpec, description="Image, arguments and environment of the engine."
     )
     network: NetworkSpec = Field(
-        default=NetworkSpec(),
+        default_factory=NetworkSpec,
         description="The network between the members of a group, and who may call the API.",
     )
-    storage: StorageSpec = Field(default=StorageSpec(), description="Volumes of the pods.")
+    storage: StorageSpec = Field(default_factory=StorageSpec, description="Volumes of the pods.")
     scheduling: SchedulingSpec = Field(
-        default=SchedulingSpec(), description="Where the pods may run, besides the planned GPU pool."
+        default_factory=SchedulingSpec, description="Where the pods may run, besides the planned GPU pool."
     )
     rollout: RolloutSpec = Field(
-        default=RolloutSpec(), description="How a changed spec reaches running groups."
+        default_factory=RolloutSpec, description="How a changed spec reaches running groups."
     )
     recovery: RecoverySpec = Field(
-        default=RecoverySpec(), description="How often and how fast a broken group is started again."
+        default_factory=RecoverySpec, description="How often and how fast a broken group is started again."
     )
 
     @model_validator(mode="after")

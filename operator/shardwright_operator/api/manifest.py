@@ -1,0 +1,94 @@
+"""A ModelDeployment as a document: what stands around the spec, checked as the API server would.
+
+The command line reads manifests with no API server at hand, and the operator's children are named after the
+resource, hence the rules for names are kept here once for the CRD and for Python.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from shardwright_operator.api.constants import API_VERSION, KIND, MAX_NAME_LENGTH
+from shardwright_operator.api.errors import SpecError
+from shardwright_operator.api.v1alpha1 import ModelDeploymentSpec, parse_spec
+
+NAME_PATTERN = "^[a-z]([-a-z0-9]*[a-z0-9])?$"
+RESERVED_NAME = "vllm"
+"""Kubernetes gives pods variables of the Services in their namespace. Those of a Service named vllm begin
+with VLLM_, and vLLM reads them as its own settings: VLLM_PORT then holds an address and no engine starts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelDeployment:
+    """A manifest that passed every check."""
+
+    name: str
+    namespace: str
+    spec: ModelDeploymentSpec
+    raw_spec: Mapping[str, object]
+
+
+def parse_manifest(document: object) -> ModelDeployment:
+    """A ModelDeployment as read from JSON or YAML.
+
+    Raises:
+        SpecError: for the first thing that is wrong with it.
+    """
+    if not isinstance(document, Mapping):
+        raise SpecError(
+            field="the document",
+            value=None if document is None else type(document).__name__,
+            limit=f"a {KIND} is an object",
+            remedy="give apiVersion, kind, metadata and spec",
+        )
+    for key, wanted in (("apiVersion", API_VERSION), ("kind", KIND)):
+        if document.get(key) != wanted:
+            raise SpecError(
+                field=key,
+                value=document.get(key),
+                limit=f"only {API_VERSION} {KIND} is known here",
+                remedy=f"set {key} to {wanted}",
+            )
+    metadata = document.get("metadata")
+    metadata = metadata if isinstance(metadata, Mapping) else {}
+    name = check_name(metadata.get("name"))
+    raw = document.get("spec")
+    spec = parse_spec(raw)
+    namespace = str(metadata.get("namespace") or "default")
+    return ModelDeployment(
+        name=name, namespace=namespace, spec=spec, raw_spec=raw if isinstance(raw, Mapping) else {}
+    )
+
+
+def check_name(name: object) -> str:
+    """The name of a ModelDeployment.
+
+    Raises:
+        SpecError: for a name that a child could not be named after.
+    """
+    field = "metadata.name"
+    if not isinstance(name, str) or not name:
+        raise SpecError(field=field, value=None, limit="it is required", remedy="give the resource a name")
+    if len(name) > MAX_NAME_LENGTH:
+        raise SpecError(
+            field=field,
+            value=name,
+            limit=f"its {len(name)} characters are more than {MAX_NAME_LENGTH}, and the names of pods and "
+            "sets are made from it",
+            remedy="choose a shorter name",
+        )
+    if re.match(NAME_PATTERN, name) is None:
+        raise SpecError(
+            field=field,
+            value=name,
+            limit="it is the name of a Service: lower-case letters, digits and -, beginning with a letter",
+            remedy="choose such a name",
+        )
+    if name == RESERVED_NAME or name.startswith(f"{RESERVED_NAME}-"):
+        raise SpecError(
+            field=field,
+            value=name,
+            limit="a Service of that name gives other pods variables that vLLM reads as its own settings",
+            remedy=f"choose a name that does not begin with {RESERVED_NAME}",
+        )
+    return name

@@ -1,0 +1,143 @@
+"""``status`` of the resource: its schema, and the cut that makes any status fit it.
+
+The status is computed as plain JSON in each pass; these models give it its schema. Phases and reasons are
+texts here and not enumerations, since a newer operator would otherwise be refused by the CRD of an older one.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from shardwright_operator.api.fields import LIST_MAP_KEYS, ApiRecord, map_of
+from shardwright_operator.api.schema import Schema, structural_schema
+from shardwright_planner.plan import Plan
+
+MAX_GROUPS = 100
+MAX_NODES = 64
+MAX_MESSAGE = 1024
+
+Count = Annotated[int, Field(ge=0, le=2**53)]
+Name = Annotated[str, Field(max_length=253)]
+Term = Annotated[str, Field(max_length=128)]
+Message = Annotated[str, Field(max_length=MAX_MESSAGE)]
+Time = Annotated[str, Field(max_length=64)]
+
+
+class ConditionStatus(ApiRecord):
+    """One condition, in the shape that all Kubernetes tools read."""
+
+    type: Term = Field(description="Ready, Reconciling, Stalled, Available, PlanAccepted or SLOPredicted.")
+    status: Annotated[str, Field(max_length=16)] = Field(description="True, False or Unknown.")
+    observed_generation: Annotated[int, Field(ge=-1, le=2**53)] | None = Field(
+        default=None, description="Generation of the spec that the condition was computed from."
+    )
+    last_transition_time: Time = Field(description="When the status of the condition last flipped.")
+    reason: Term = Field(description="Reason in one word, stable over versions.")
+    message: Message = Field(description="What it means and what to do, for people.")
+
+
+class FirstFailure(ApiRecord):
+    """The first thing that went wrong with a group: what came after is its consequence."""
+
+    time: Time = Field(description="When the failure was seen.")
+    reason: Term = Field(description="Reason in one word.")
+    node_rank: Count | None = Field(default=None, description="Node rank of the member that failed.")
+    pod: Name | None = Field(default=None, description="Pod that failed.")
+    node: Name | None = Field(default=None, description="Node that the pod ran on.")
+    message: Message | None = Field(default=None, description="What was seen.")
+    exit_code: Annotated[int, Field(ge=-(2**31), le=2**31)] | None = Field(
+        default=None, description="Exit code of the engine's container."
+    )
+    termination_message: Message | None = Field(
+        default=None, description="Last words of the engine's container."
+    )
+
+
+class GroupStatus(ApiRecord):
+    """One group: one engine over the GPUs of all its pods."""
+
+    index: Annotated[int, Field(ge=0, le=999)] = Field(description="Index of the group, from 0.")
+    phase: Term = Field(description="Pending, Starting, Ready, Degraded, Restarting, Failed or Terminating.")
+    reason: Term | None = Field(default=None, description="Reason of the phase in one word.")
+    message: Message | None = Field(default=None, description="Reason of the phase, for people.")
+    revision: Name | None = Field(default=None, description="ControllerRevision that the group runs.")
+    restarts: Count | None = Field(default=None, description="Restarts after failures.")
+    members: Count | None = Field(default=None, description="Pods that the group has when it is whole.")
+    ready_members: Count | None = Field(default=None, description="Pods of the group that are ready.")
+    nodes: Annotated[tuple[Name, ...], Field(max_length=MAX_NODES)] | None = Field(
+        default=None, description="Nodes of the group's pods, by node rank."
+    )
+    first_failure: FirstFailure | None = Field(
+        default=None, description="What broke the group last: the first failure, not those that followed."
+    )
+
+
+class ModelDeploymentStatus(ApiRecord):
+    """What the operator found and did. A view: nothing here is needed to carry on."""
+
+    observed_generation: Annotated[int, Field(ge=-1, le=2**53)] | None = Field(
+        default=None,
+        description="Generation of the spec that this status is about; -1 before the first pass.",
+    )
+    conditions: Annotated[tuple[ConditionStatus, ...], Field(max_length=16)] | None = Field(
+        default=None, description="Conditions by the rules of kstatus.", json_schema_extra=map_of("type")
+    )
+    replicas: Count | None = Field(default=None, description="Groups that exist.")
+    ready_replicas: Count | None = Field(default=None, description="Groups that serve requests.")
+    ready: Annotated[str, Field(max_length=16)] | None = Field(
+        default=None, description="Groups that serve requests, of those that are wanted."
+    )
+    selector: Annotated[str, Field(max_length=512)] | None = Field(
+        default=None, description="Label selector of the groups' leaders, for the scale subresource."
+    )
+    revision: Name | None = Field(default=None, description="ControllerRevision that groups are to run.")
+    image: Annotated[str, Field(max_length=512)] | None = Field(
+        default=None, description="Engine image of this revision."
+    )
+    plan: Plan | None = Field(default=None, description="The plan, with its reasons.")
+    groups: Annotated[tuple[GroupStatus, ...], Field(max_length=MAX_GROUPS)] | None = Field(
+        default=None,
+        description="The groups; broken ones first when there are more than fit.",
+        json_schema_extra=map_of("index"),
+    )
+
+
+@cache
+def status_schema() -> Schema:
+    """The structural schema of the status. Shared: do not alter it."""
+    return structural_schema(ModelDeploymentStatus, "status")
+
+
+def cut_to_bounds(status: Mapping[str, Any]) -> dict[str, Any]:
+    """The status with every list and text cut to what its schema allows, so that no write is refused.
+
+    A refused status write would hide the very condition that has too much to say. Texts that lose their end
+    say so with three dots; of keyed lists only the first item of each key stays.
+    """
+    cut = _cut(status, status_schema())
+    assert isinstance(cut, dict)  # noqa: S101  a mapping comes back as one
+    return cut
+
+
+def _cut(value: Any, schema: Schema) -> Any:
+    if isinstance(value, str):
+        limit = schema.get("maxLength", len(value))
+        return value if len(value) <= limit else value[: max(0, limit - 3)] + "..."[:limit]
+    if isinstance(value, Mapping):
+        properties = schema.get("properties", {})
+        return {key: _cut(child, properties.get(key, {})) for key, child in value.items()}
+    if isinstance(value, Sequence):
+        items = [_cut(item, schema.get("items", {})) for item in value]
+        return _unique(items, schema.get(LIST_MAP_KEYS, ()))[: schema.get("maxItems", len(items))]
+    return value
+
+
+def _unique(items: list[Any], keys: Sequence[str]) -> list[Any]:
+    if not keys:
+        return items
+    seen: dict[tuple[Any, ...], Any] = {}
+    for item in items:
+        seen.setdefault(tuple(item.get(key) for key in keys), item)
+    return list(seen.values())
