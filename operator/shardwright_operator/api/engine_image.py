@@ -1,45 +1,56 @@
 """Which engine image a resource runs, and which vLLM version is in it.
 
-The planner's defaults and limits depend on the version (utilization, batch sizes, CUDA graphs), so it must be
-known before anything runs; an image says it only by its tag.
+The planner's defaults and limits and the engine's command line both depend on the version, so it must be known
+before anything runs; an image says it only by its tag.
 """
 
 import re
 
+from shardwright_operator.api.engine_spec import EngineSpec
 from shardwright_operator.api.errors import SpecError
-from shardwright_operator.api.v1alpha1 import ModelDeploymentSpec
 
-DEFAULT_ENGINE_VERSION = "0.32.0"
-DEFAULT_IMAGE = f"vllm/vllm-openai:v{DEFAULT_ENGINE_VERSION}"
+DEFAULT_IMAGE = "vllm/vllm-openai:v0.32.0"
+KNOWN_VERSIONS = ("0.32", "0.33")
+"""Versions of vLLM whose defaults and command line were read and tried, as major.minor."""
 
-_TAG = re.compile(r":v?([0-9]+\.[0-9]+(?:\.[0-9]+)?)[^/:@]*(@|$)")
+_TAG = re.compile(r"^v?(\d+\.\d+)(?:\.|$|-|\+|rc|post)")
 
 
-def engine_image(spec: ModelDeploymentSpec, default: str = DEFAULT_IMAGE) -> str:
+def engine_image(engine: EngineSpec, default: str = DEFAULT_IMAGE) -> str:
     """The image of the spec, or the operator's default."""
-    return spec.engine.image or default
+    return engine.image or default
 
 
-def engine_version(spec: ModelDeploymentSpec, default: str = DEFAULT_IMAGE) -> str:
-    """The vLLM version in the image: said by the spec, or read from the image's tag.
+def engine_version(engine: EngineSpec, default: str = DEFAULT_IMAGE) -> str:
+    """The vLLM version as major.minor: what the user says, or else what the image's tag says.
 
     Raises:
-        SpecError: for an image whose tag does not say.
+        SpecError: for a version that is not known. A user who knows that an image behaves like a known version
+            says so in ``spec.engine.version``, which is then taken at its word.
     """
-    image = engine_image(spec, default)
-    if spec.engine.version is not None:
-        return spec.engine.version
-    found = _TAG.search(image)
-    if found is None:
+    shown = " and ".join(KNOWN_VERSIONS)
+    if engine.version is not None:
+        stated = ".".join(engine.version.split(".")[:2])
+        if stated in KNOWN_VERSIONS:
+            return stated
         raise SpecError(
             field="spec.engine.version",
-            value=None,
-            limit=f"the tag of the image {image} does not say which vLLM is in it",
-            remedy=f"add it, for example {DEFAULT_ENGINE_VERSION}",
+            value=engine.version,
+            limit=f"vLLM {shown} are known",
+            remedy="state the known version that the image behaves like",
         )
-    return found.group(1)
+    image = engine_image(engine, default)
+    found = _TAG.match(_tag(image))
+    if found and found[1] in KNOWN_VERSIONS:
+        return found[1]
+    raise SpecError(
+        field="spec.engine.image",
+        value=image,
+        limit=f"its tag names none of the known vLLM versions, {shown}",
+        remedy="set spec.engine.version to the known version that the image behaves like",
+    )
 
 
-def minor_version(version: str) -> str:
-    """``0.32.0`` as ``0.32``: what the planner's tables go by."""
-    return ".".join(version.split(".")[:2])
+def _tag(image: str) -> str:
+    name = image.split("@", 1)[0].rsplit("/", 1)[-1]
+    return name.split(":", 1)[1] if ":" in name else ""

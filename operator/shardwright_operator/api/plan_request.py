@@ -5,7 +5,7 @@ differ in the pools they may use and in nothing else.
 """
 
 from shardwright_operator.api.constants import Reason
-from shardwright_operator.api.engine_image import DEFAULT_IMAGE, engine_version, minor_version
+from shardwright_operator.api.engine_image import DEFAULT_IMAGE, engine_version
 from shardwright_operator.api.errors import SpecError, from_planner
 from shardwright_operator.api.model_spec import Dtype, KvCacheDtype
 from shardwright_operator.api.v1alpha1 import ModelDeploymentSpec
@@ -60,7 +60,7 @@ def plan_request(
             cross_node_tensor=bool(pins.cross_node_tensor),
         ),
         engine=EngineOptions(
-            version=minor_version(engine_version(spec, default_image)),
+            version=engine_version(engine, default_image),
             dtype=_unless_auto(spec.model.dtype),
             quantization=spec.model.quantization,
             kv_cache_dtype=_unless_auto(spec.model.kv_cache_dtype),
