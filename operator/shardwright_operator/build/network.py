@@ -1,0 +1,160 @@
+"""A network profile as environment, devices and capabilities of the pods of a group.
+
+NCCL and Gloo name interfaces each in a grammar of its own: NCCL takes prefixes, ``=`` for exact names,
+``^`` to exclude, and lists (NVIDIA NCCL documentation, environment variables); Gloo takes the name of an
+interface that exists. Which HCA and which GID index to use is never guessed: NCCL finds both, and a wrong
+guess is a hang. Variables of the profiles, with the reason for each:
+
+=================  ==========================  =============================================================
+profile            sets                        because
+=================  ==========================  =============================================================
+auto               interfaces                  NCCL picks InfiniBand or RoCE when it finds it, else sockets
+tcp                NCCL_NET=Socket             no search for RDMA devices that are not for this pod
+roce, infiniband   NCCL_NET=IB                 without its devices NCCL fails at once; it never falls back
+                                               to TCP unseen, at a tenth of the speed
+efa                FI_PROVIDER=efa             libfabric must not choose its TCP provider
+custom             nothing                     ``spec.engine.env`` says it all
+=================  ==========================  =============================================================
+"""
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from shardwright_operator.api.errors import SpecError
+from shardwright_operator.api.pod_spec import NetworkProfile, NetworkSpec
+from shardwright_operator.api.v1alpha1 import ModelDeploymentSpec
+from shardwright_planner.plan import Plan
+
+POD_INTERFACE = "eth0"
+"""Name that container network plugins give a pod's own interface (CNI's convention, CNI_IFNAME)."""
+EFA_RESOURCE = "vpc.amazonaws.com/efa"
+NCCL_INTERFACE = "NCCL_SOCKET_IFNAME"
+GLOO_INTERFACE = "GLOO_SOCKET_IFNAME"
+
+_CONCRETE = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,14}$")
+_RDMA = (NetworkProfile.ROCE, NetworkProfile.INFINIBAND, NetworkProfile.EFA)
+_TRANSPORT = {
+    NetworkProfile.TCP: {"NCCL_NET": "Socket"},
+    NetworkProfile.ROCE: {"NCCL_NET": "IB"},
+    NetworkProfile.INFINIBAND: {"NCCL_NET": "IB"},
+    NetworkProfile.EFA: {"FI_PROVIDER": "efa"},
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupNetwork:
+    """What a network profile adds to each pod of a group. A pod without peers needs nothing but its API."""
+
+    environment: dict[str, str] = field(default_factory=dict)
+    devices: dict[str, int] = field(default_factory=dict)
+    """Extended resources of each pod."""
+    capabilities: tuple[str, ...] = ()
+    """What the containers need beyond the ``restricted`` profile."""
+    host: bool = False
+    """Whether pods run in the node's network namespace."""
+    warnings: tuple[str, ...] = ()
+
+
+def group_network(spec: ModelDeploymentSpec, plan: Plan) -> GroupNetwork:
+    """The network of the pods of one group.
+
+    Raises:
+        SpecError: the profile lacks something, two fields contradict each other, or an interface is not
+            written in the grammar of the library that reads it.
+    """
+    network = spec.network
+    own = {variable.name: variable.value for variable in spec.engine.env or ()}
+    _check_gloo("spec.engine.env", own.get(GLOO_INTERFACE))
+    host = bool(network.host_network)
+    if plan.nodes == 1:
+        return GroupNetwork(host=host, warnings=_warnings(host=host, devices={}))
+    profile = network.profile or NetworkProfile.AUTO
+    devices = _devices(network, profile)
+    environment = _interfaces(network, profile, own.keys()) | _TRANSPORT.get(profile, {})
+    return GroupNetwork(
+        environment=environment,
+        devices=devices,
+        capabilities=("IPC_LOCK",) if devices else (),
+        host=host,
+        warnings=_warnings(host=host, devices=devices),
+    )
+
+
+def _devices(network: NetworkSpec, profile: NetworkProfile) -> dict[str, int]:
+    resource = network.rdma_resource
+    if resource is None and profile is NetworkProfile.EFA:
+        resource = EFA_RESOURCE
+    if resource is None and profile in _RDMA:
+        raise SpecError(
+            field="spec.network.rdmaResource",
+            value=None,
+            limit=f"profile {profile} needs RDMA devices in every pod",
+            remedy="name the extended resource that the nodes' device plugin offers, "
+            "as `kubectl describe node` lists it under Allocatable",
+        )
+    if resource is not None and profile is NetworkProfile.TCP:
+        raise SpecError(
+            field="spec.network.rdmaResource",
+            value=resource,
+            limit="profile tcp uses no RDMA devices",
+            remedy="leave it out, or choose profile roce or infiniband",
+        )
+    return {} if resource is None else {resource: network.rdma_count or 1}
+
+
+def _interfaces(network: NetworkSpec, profile: NetworkProfile, own: Collection[str]) -> dict[str, str]:
+    given = network.socket_interface
+    if given is None:
+        if profile is NetworkProfile.CUSTOM:
+            return {}
+        if network.host_network and not {NCCL_INTERFACE, GLOO_INTERFACE} <= set(own):
+            # Gloo would resolve the node's host name, which often is a loopback address: each rank then waits
+            # for peers that dial themselves (reported for EKS, aws-do-eks pull requests 50 and 69).
+            raise SpecError(
+                field="spec.network.socketInterface",
+                value=None,
+                limit="with hostNetwork a node has several interfaces, and a wrong one hangs the group",
+                remedy="name the interface that reaches the other nodes, as `ip route` on a node shows it",
+            )
+        given = POD_INTERFACE
+    names = given.removeprefix("=").split(",")
+    if given.startswith("^"):
+        if GLOO_INTERFACE in own:
+            return {NCCL_INTERFACE: given}
+        raise SpecError(
+            field="spec.network.socketInterface",
+            value=given,
+            limit="Gloo takes the name of one interface and cannot exclude any",
+            remedy=f"name an interface, or set {GLOO_INTERFACE} in spec.engine.env besides",
+        )
+    for name in names:
+        _check_gloo("spec.network.socketInterface", name)
+    return {NCCL_INTERFACE: f"={','.join(names)}", GLOO_INTERFACE: names[0]}
+
+
+def _check_gloo(where: str, interface: str | None) -> None:
+    if interface is None:
+        return
+    if interface == "lo" or _CONCRETE.match(interface) is None:
+        raise SpecError(
+            field=where,
+            value=interface,
+            limit="Gloo takes the name of one interface of at most 15 characters that is not the loopback",
+            remedy="name the interface that reaches the other nodes, such as eth0",
+        )
+
+
+def _warnings(*, host: bool, devices: dict[str, int]) -> tuple[str, ...]:
+    found = []
+    if host:
+        found.append(
+            "With hostNetwork the NetworkPolicy does not hold: any pod that reaches the nodes reaches the "
+            "engine's unauthenticated internal ports."
+        )
+    if devices:
+        found.append(
+            "IPC_LOCK does nothing for a container that does not run as root: raise the memlock limit of the "
+            "nodes' container runtime, or NCCL cannot register memory with the RDMA devices."
+        )
+    return tuple(found)
