@@ -49,6 +49,14 @@ class ApiCluster:
         """See Cluster."""
         return await self._request("get", kind, "GET", kind_named(kind).path(namespace, name))
 
+    async def find(self, kind: str, namespace: str, name: str) -> Manifest | None:
+        """See Cluster. Asked without our label: a name may be held by an object that does not carry it."""
+        described = kind_named(kind)
+        query = {"fieldSelector": f"metadata.name={name}"}
+        answer = await self._request("list", kind, "GET", described.path(namespace), query=query)
+        items = answer.get("items") or ()
+        return _trimmed(items[0], described.kind, described.api_version) if items else None
+
     async def list(self, kind: str, namespace: str | None) -> ListAnswer:
         """See Cluster. Made in pages, all at one resource version; what no view needs is dropped early."""
         described = kind_named(kind)

@@ -22,6 +22,10 @@ class Cluster(Protocol):
         """The live object."""
         ...
 
+    async def find(self, kind: str, namespace: str, name: str) -> Manifest | None:
+        """The live object, or None. A LIST of one name: it needs no right beyond that of the watches."""
+        ...
+
     async def list(self, kind: str, namespace: str | None) -> ListAnswer:
         """All objects of a kind that carry our label (all, for kinds without one); None: all namespaces."""
         ...

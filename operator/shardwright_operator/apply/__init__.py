@@ -1,0 +1,1 @@
+"""Carries a decision out: live reads, writes in stages, one status write, events. Decides nothing."""

@@ -1,0 +1,49 @@
+"""Reads of the PersistentVolumeClaims that specs name: by live GET, kept for a moment.
+
+Claims are not watched: their label is the user's, so a watch would bring every claim of the cluster.
+"""
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from shardwright_operator.cluster import Cluster, NotFoundError
+from shardwright_operator.observe.views import ClaimState, ClaimView
+
+FOUND_S = 60.0
+MISSING_S = 5.0
+KEPT = 1024
+
+
+class _Kept(NamedTuple):
+    until: datetime
+    view: ClaimView
+
+
+class ClaimReader:
+    """Claims by namespace and name."""
+
+    def __init__(self, cluster: Cluster, clock: Callable[[], datetime]) -> None:
+        self._cluster = cluster
+        self._clock = clock
+        self._kept: dict[tuple[str, str], _Kept] = {}
+
+    async def read(self, namespace: str, name: str) -> ClaimView:
+        """The claim as it is now, or was a moment ago."""
+        now = self._clock()
+        kept = self._kept.get((namespace, name))
+        if kept is not None and now < kept.until:
+            return kept.view
+        try:
+            body = await self._cluster.get("PersistentVolumeClaim", namespace, name)
+        except NotFoundError:
+            view = ClaimView(name=name, state=ClaimState.MISSING)
+            seconds = MISSING_S
+        else:
+            modes = tuple((body.get("spec") or {}).get("accessModes") or ())
+            view = ClaimView(name=name, state=ClaimState.FOUND, access_modes=modes)
+            seconds = FOUND_S
+        if len(self._kept) >= KEPT:
+            self._kept.clear()
+        self._kept[namespace, name] = _Kept(now + timedelta(seconds=seconds), view)
+        return view

@@ -1,0 +1,75 @@
+"""Events on the ModelDeployment. Transitions are rare; this makes sure that they stay rare.
+
+An event is only created, never counted up: that needs one right less, and what repeats within ten minutes is
+dropped. Losing an event must never fail a pass, since the status says the same.
+"""
+
+import hashlib
+import logging
+from collections import OrderedDict
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+from shardwright_operator.api.constants import API_VERSION, FIELD_MANAGER, KIND
+from shardwright_operator.cluster import AlreadyExistsError, Cluster, ClusterError
+from shardwright_operator.decide.decision import Event
+from shardwright_operator.observe.views import ResourceView
+
+REPEAT_S = 600.0
+KEPT = 4096
+MESSAGE_CHARACTERS = 1024
+
+log = logging.getLogger(__name__)
+
+
+class EventRecorder:
+    """Posts events through core/v1, which ``kubectl describe`` shows on every supported version."""
+
+    def __init__(self, cluster: Cluster, clock: Callable[[], datetime], *, instance: str) -> None:
+        self._cluster = cluster
+        self._clock = clock
+        self._instance = instance
+        self._last: OrderedDict[str, datetime] = OrderedDict()
+
+    async def post(self, resource: ResourceView, event: Event) -> None:
+        """Post one event, unless the same was posted within the last ten minutes."""
+        now = self._clock()
+        said = "\0".join((resource.uid, event.type, event.reason, event.message))
+        digest = hashlib.sha256(said.encode()).hexdigest()[:10]
+        last = self._last.get(digest)
+        if last is not None and now - last < timedelta(seconds=REPEAT_S):
+            return
+        self._last[digest] = now
+        self._last.move_to_end(digest)
+        while len(self._last) > KEPT:
+            self._last.popitem(last=False)
+        key = resource.key
+        stamp = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+        manifest = {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"namespace": key.namespace, "name": f"{key.name}.{digest}.{int(now.timestamp()):x}"},
+            "involvedObject": {
+                "apiVersion": API_VERSION,
+                "kind": KIND,
+                "namespace": key.namespace,
+                "name": key.name,
+                "uid": resource.uid,
+                "resourceVersion": str(resource.resource_version),
+            },
+            "type": str(event.type),
+            "reason": event.reason,
+            "message": event.message[:MESSAGE_CHARACTERS],
+            "source": {"component": FIELD_MANAGER},
+            "reportingComponent": f"{FIELD_MANAGER}.dev/operator",
+            "reportingInstance": self._instance[:128],
+            "firstTimestamp": stamp,
+            "lastTimestamp": stamp,
+            "count": 1,
+        }
+        try:
+            await self._cluster.create(manifest)
+        except AlreadyExistsError:
+            return
+        except ClusterError as error:
+            log.warning("an event was lost", extra={"key": str(key), "why": error.message})

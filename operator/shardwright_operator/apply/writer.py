@@ -1,0 +1,204 @@
+"""Carries out the writes of a decision, stage by stage, and takes each answer back into the store.
+
+The answers go into the store at once, so that the next pass sees them without waiting for a watch. A write
+that the server refuses leaves a note and ends the pass: what the status says about it, the next pass decides.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Iterable
+from datetime import datetime
+from typing import Any
+
+from shardwright_operator.api.constants import KIND, Label
+from shardwright_operator.apply.notes import WriteLedger
+from shardwright_operator.apply.retry import RetryLaterError
+from shardwright_operator.cluster import (
+    Cluster,
+    ClusterError,
+    ConflictError,
+    ForbiddenError,
+    InvalidError,
+    Manifest,
+    NotFoundError,
+)
+from shardwright_operator.decide.decision import Apply, Delete, PodClaim, Write
+from shardwright_operator.decide.drift import body_digest, difference
+from shardwright_operator.observe.projection import project_child
+from shardwright_operator.observe.store import Store
+from shardwright_operator.observe.views import ChildKind, Key, ResourceView
+
+FAULT_DELAY_S = 10.0
+"""Before a status that the server refuses is written again: that is a defect, not a passing state."""
+
+log = logging.getLogger(__name__)
+
+
+class Writer:
+    """Writes for any ModelDeployment; one pass at a time per key is the queue's to see to."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        store: Store,
+        ledger: WriteLedger,
+        clock: Callable[[], datetime],
+        distrust: Callable[[str], None] = lambda _kind: None,
+    ) -> None:
+        """``distrust`` asks for a live LIST of a kind of which the store was seen to be behind."""
+        self._cluster = cluster
+        self._store = store
+        self._ledger = ledger
+        self._clock = clock
+        self._distrust = distrust
+
+    async def confirm(self, key: Key, claims: Iterable[PodClaim]) -> None:
+        """Check beliefs against the live API; a wrong one repairs the store and raises RetryLaterError."""
+        await _all(self._confirm(key, claim) for claim in claims)
+
+    async def write(self, resource: ResourceView, stages: Iterable[tuple[Write, ...]]) -> None:
+        """Carry out the stages in order, the writes of a stage together."""
+        for stage in stages:
+            await _all(
+                self._apply(resource, write)
+                if isinstance(write, Apply)
+                else self._delete(resource.key, write)
+                for write in stage
+            )
+
+    async def write_status(self, resource: ResourceView, status: Manifest) -> None:
+        """Put the whole status in place."""
+        key = resource.key
+        try:
+            answer = await self._cluster.replace_status(KIND, key.namespace, key.name, resource.uid, status)
+        except NotFoundError:
+            self._distrust(KIND)
+            return
+        except InvalidError as error:
+            live = await self._cluster.find(KIND, key.namespace, key.name)
+            if live is None or live["metadata"]["uid"] != resource.uid:
+                self._distrust(KIND)
+                raise RetryLaterError("the resource was created anew") from error
+            log.error("the server refuses the status", extra={"key": str(key), "why": error.message})  # noqa: TRY400
+            raise RetryLaterError(error.message, error="StatusRefused", at_least_s=FAULT_DELAY_S) from error
+        self._store.put(answer, deleted=False)
+
+    async def _confirm(self, key: Key, claim: PodClaim) -> None:
+        live = await self._cluster.find("Pod", key.namespace, claim.name)
+        if live is None:
+            return
+        self._store.put(live, deleted=False)
+        metadata = live["metadata"]
+        if metadata["uid"] == claim.uid and "deletionTimestamp" not in metadata:
+            raise RetryLaterError(f"pod {claim.name} is still there")
+
+    async def _apply(self, resource: ResourceView, write: Apply) -> None:
+        key = resource.key
+        try:
+            answer = await self._cluster.apply(
+                write.manifest, force=write.owned, resource_version=write.resource_version
+            )
+        except ConflictError as error:
+            await self._conflict(resource, write, error)
+            return
+        except (InvalidError, ForbiddenError) as error:
+            self._refuse(key, write, error.message, foreign=False)
+            return
+        self._store.put(answer, deleted=False)
+        altered = difference(write.manifest, answer)
+        view = project_child(answer)
+        self._ledger.written(
+            key,
+            write,
+            altered=altered,
+            answer=body_digest(view) if view is not None else "",
+            now=self._clock(),
+        )
+        log.info(
+            "applied", extra={"key": str(key), "kind": str(write.kind), "name_": write.name, "why": write.why}
+        )
+        if altered:
+            log.warning(
+                "the server kept something else than what was applied",
+                extra={"key": str(key), "kind": str(write.kind), "name_": write.name, "why": altered},
+            )
+
+    async def _conflict(self, resource: ResourceView, write: Apply, error: ConflictError) -> None:
+        """Find out whose the object is: not ours is a refusal; ours means that the store was behind."""
+        live = await self._cluster.find(write.kind, resource.key.namespace, write.name)
+        if live is not None and _controller_uid(live) != resource.uid:
+            owner = _controller_uid(live)
+            whose = "another owner" if owner else "nobody that the operator knows"
+            message = f"{write.kind} {write.name} exists and belongs to {whose}: {error.message}"
+            self._refuse(resource.key, write, message, foreign=True)
+            return
+        if live is None:
+            self._distrust(write.kind)
+        else:
+            self._store.put(live, deleted=False)
+        raise RetryLaterError(f"{write.kind} {write.name}: {error.message}") from error
+
+    def _refuse(self, key: Key, write: Apply, message: str, *, foreign: bool) -> None:
+        self._ledger.refused(key, write, message, foreign=foreign, now=self._clock())
+        log.warning(
+            "the server refused a write",
+            extra={"key": str(key), "kind": str(write.kind), "name_": write.name, "why": message},
+        )
+        raise RetryLaterError(f"{write.kind} {write.name} was refused")
+
+    async def _delete(self, key: Key, write: Delete) -> None:
+        kind = str(write.kind or "Pod")
+        try:
+            answer = await self._cluster.delete(
+                kind, key.namespace, write.name, uid=write.uid, grace_period_s=write.grace_period_s
+            )
+        except NotFoundError:
+            # What was wanted is so; only the store does not know it: a watch is late or has lost an event.
+            self._distrust(kind)
+            return
+        except ConflictError as error:
+            live = await self._cluster.find(kind, key.namespace, write.name)
+            if live is None:
+                self._distrust(kind)
+            else:
+                self._store.put(live, deleted=False)
+            raise RetryLaterError(f"{kind} {write.name} is another one by now") from error
+        if answer is not None:
+            self._store.put(answer, deleted="deletionTimestamp" not in answer["metadata"])
+        elif write.kind is not None:
+            self._store.put(_gone(key, write.kind, write), deleted=True)
+        if write.kind is not None:
+            self._ledger.deleted(key, write.kind, write.name)
+        log.info("deleted", extra={"key": str(key), "kind": kind, "name_": write.name, "why": write.why})
+
+
+async def _all(tasks: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """Run all to their end, then raise the gravest failure: a half-known stage is worse than a late error."""
+    results = await asyncio.gather(*tasks, return_exceptions=True)
+    failures = [result for result in results if isinstance(result, BaseException)]
+    if failures:
+        raise max(failures, key=_gravity)
+
+
+def _gravity(failure: BaseException) -> int:
+    if isinstance(failure, RetryLaterError):
+        return 0
+    return 1 if isinstance(failure, ClusterError) else 2
+
+
+def _controller_uid(body: Manifest) -> str:
+    owners = body["metadata"].get("ownerReferences") or ()
+    return next((str(o.get("uid", "")) for o in owners if o.get("controller")), "")
+
+
+def _gone(key: Key, kind: ChildKind, write: Delete) -> Manifest:
+    """As much of a deleted child as the store needs to forget it."""
+    return {
+        "kind": str(kind),
+        "metadata": {
+            "namespace": key.namespace,
+            "name": write.name,
+            "uid": write.uid,
+            "labels": {Label.DEPLOYMENT: key.name},
+        },
+    }

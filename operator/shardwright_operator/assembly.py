@@ -1,0 +1,77 @@
+"""Puts the parts of a working operator together, for the process and for tests alike."""
+
+from collections.abc import Callable
+from datetime import datetime
+
+from shardwright_operator.apply.claims import ClaimReader
+from shardwright_operator.apply.events import EventRecorder
+from shardwright_operator.apply.notes import WriteLedger
+from shardwright_operator.apply.writer import Writer
+from shardwright_operator.cluster import KINDS, Cluster
+from shardwright_operator.decide.decision import Decision
+from shardwright_operator.intake import Intake
+from shardwright_operator.metrics import Metrics
+from shardwright_operator.observe.store import Store
+from shardwright_operator.observe.views import Key, Observed
+from shardwright_operator.queue import WorkQueue, work
+from shardwright_operator.reconciler import Decide, Reconciler
+from shardwright_operator.settings import Settings
+
+
+def standard_decide(settings: Settings) -> Decide:
+    """The operator's own decisions under the settings."""
+    from shardwright_operator.decide import DecideSettings, decide  # noqa: PLC0415
+
+    decide_settings = DecideSettings(operator_version=settings.operator_version)
+
+    def decide_now(observed: Observed, now: datetime) -> Decision:
+        return decide(observed, now, decide_settings)
+
+    return decide_now
+
+
+class Assembly:
+    """Store, queue, intake and reconciler over one cluster. Must be made inside of a running event loop."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        cluster: Cluster,
+        metrics: Metrics,
+        decide: Decide,
+        *,
+        clock: Callable[[], datetime],
+    ) -> None:
+        self.kinds = tuple(
+            kind for kind in KINDS if kind.watched and (kind.namespaced or settings.cluster_wide)
+        )
+        self.store = Store(nodes_visible=settings.cluster_wide)
+        self.queue: WorkQueue[Key] = WorkQueue()
+        self.intake = Intake(
+            cluster=cluster,
+            store=self.store,
+            enqueue=self.queue.add,
+            kinds=self.kinds,
+            namespaces=settings.namespaces,
+        )
+        ledger = WriteLedger()
+        self.reconciler = Reconciler(
+            store=self.store,
+            decide=decide,
+            writer=Writer(cluster, self.store, ledger, clock, self.intake.distrust),
+            claims=ClaimReader(cluster, clock),
+            events=EventRecorder(cluster, clock, instance=settings.identity or "shardwright-operator"),
+            ledger=ledger,
+            clock=clock,
+        )
+        self._metrics = metrics
+        metrics.watch(
+            version=settings.operator_version,
+            depth=lambda: self.queue.depth,
+            waiting=lambda: self.queue.waiting,
+            resources=self.store.resources,
+        )
+
+    async def work(self) -> None:
+        """One worker, until the queue closes."""
+        await work(self.queue, self.reconciler.reconcile, self._metrics.reconciled)

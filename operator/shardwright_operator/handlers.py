@@ -1,0 +1,95 @@
+"""kopf as the watcher, and as nothing else: every event goes to one function, and nothing is ever written.
+
+Only ``on.event`` is used. kopf's other handlers, timers and daemons keep their state in annotations and
+finalizers of the user's resource, which fights GitOps and makes deletions hang when the operator is gone.
+"""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import kopf
+
+from shardwright_operator.api.constants import GROUP
+from shardwright_operator.cluster import Kind
+from shardwright_operator.cluster.connection import connect
+
+Deliver = Callable[[Mapping[str, Any], bool, bool], None]
+"""Takes an object, whether it is gone, and whether it came from the LIST that begins a watch."""
+
+
+def make_registry(kinds: Sequence[Kind], kubeconfig: str | None, deliver: Deliver) -> kopf.OperatorRegistry:
+    """Handlers for the kinds, in a registry of their own."""
+    registry = kopf.OperatorRegistry()
+
+    async def login(**_: Any) -> kopf.ConnectionInfo:
+        # Called anew after a 401, hence a rotated token is read from its file again.
+        connection = await connect(kubeconfig)
+        configuration = connection.configuration
+        scheme, _space, token = (await connection.authorization() or "").partition(" ")
+        return kopf.ConnectionInfo(
+            server=connection.server,
+            ca_path=configuration.ssl_ca_cert,
+            insecure=not configuration.verify_ssl,
+            certificate_path=configuration.cert_file,
+            private_key_path=configuration.key_file,
+            scheme=scheme or None,
+            token=token or None,
+            proxy_url=configuration.proxy,
+        )
+
+    async def on_event(event: kopf.RawEvent, **_: Any) -> None:
+        # Returns nothing: kopf would write a returned value into the object's status.
+        deliver(event["object"], event["type"] == "DELETED", event["type"] is None)
+
+    kopf.on.login(registry=registry)(login)
+    for kind in kinds:
+        kopf.on.event(kind.group, kind.version, kind.plural, registry=registry)(on_event)
+    return registry
+
+
+def make_settings(kinds: Sequence[Kind]) -> kopf.OperatorSettings:
+    """kopf's settings: watch with server-side selectors, post nothing, look for nothing else."""
+    settings = kopf.OperatorSettings()
+    settings.posting.enabled = False
+    settings.scanning.disabled = True
+    settings.peering.standalone = True
+    settings.watching.server_timeout = 300
+    settings.watching.client_timeout = 330
+    settings.watching.connect_timeout = 10
+    settings.networking.request_timeout = 30
+    settings.process.ultimate_exiting_timeout = 30
+    for kind in kinds:
+        if kind.selector:
+            settings.watching.label_selectors[kind.group, kind.version, kind.plural] = kind.selector
+    # Only for the day on which somebody adds a handler that stores something: under our prefix, not kopf's.
+    settings.persistence.finalizer = f"{GROUP}/operator"
+    settings.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=GROUP)
+    settings.persistence.diffbase_storage = kopf.AnnotationsDiffBaseStorage(prefix=GROUP, key="last-handled")
+    return settings
+
+
+def watch(
+    kinds: Sequence[Kind],
+    namespaces: Sequence[str],
+    kubeconfig: str | None,
+    deliver: Deliver,
+    stop: threading.Event,
+) -> None:
+    """Watch until stopped, in the calling thread and an event loop of its own; returns early only by a fault.
+
+    kopf takes every task of its loop for its own and cancels them all at its end: so it gets a loop alone.
+    """
+    # Signals are the main thread's, as they should be; kopf warns of that at each start.
+    logging.getLogger("kopf._core.reactor.running").setLevel(logging.ERROR)
+    operator = kopf.operator(
+        registry=make_registry(kinds, kubeconfig, deliver),
+        settings=make_settings(kinds),
+        standalone=True,
+        clusterwide=not namespaces,
+        namespaces=tuple(namespaces),
+        stop_flag=stop,
+    )
+    asyncio.run(operator)

@@ -1,0 +1,256 @@
+"""The operator's process: preflight, Lease, first LIST, workers and watches, and an orderly end.
+
+Nothing here is needed after a crash: what must survive lives in the cluster.
+"""
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import sys
+import uuid
+from collections.abc import Coroutine, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from shardwright_operator import logs
+from shardwright_operator.assembly import Assembly, standard_decide
+from shardwright_operator.cluster import Cluster, ClusterError
+from shardwright_operator.cluster.api import ApiCluster
+from shardwright_operator.cluster.connection import NoClusterError, connect
+from shardwright_operator.health import HealthServer
+from shardwright_operator.lease import LeaseElection, LeaseLostError, LeaseTimes
+from shardwright_operator.metrics import Metrics
+from shardwright_operator.preflight import find_obstacles
+from shardwright_operator.reconciler import Decide
+from shardwright_operator.settings import Settings, SettingsError, settings_from
+from shardwright_operator.watching import WatchThread
+
+PREFLIGHT_RETRY_S = 5.0
+DRAIN_S = 8.0
+"""For passes under way at the end; the pod's grace period must be longer."""
+HUNG_PASS_S = 180.0
+
+EXIT_OK = 0
+EXIT_FAULT = 1
+EXIT_BAD_INPUT = 2
+
+log = logging.getLogger(__name__)
+
+
+def run(options: Mapping[str, Any]) -> int:
+    """Run the operator until a signal; ``options`` are parsed arguments, those left out being None."""
+    try:
+        settings = settings_from(options)
+    except SettingsError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return EXIT_BAD_INPUT
+    logs.configure(settings.log_format, settings.log_level)
+    return asyncio.run(_run_until_signal(settings))
+
+
+async def _run_until_signal(settings: Settings) -> int:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    return await Operator(settings).run(stop)
+
+
+class Operator:
+    """One operator; several may live in one process, each in an event loop of its own."""
+
+    def __init__(self, settings: Settings, decide: Decide | None = None) -> None:
+        """``decide`` is for tests of the shell alone; by default the operator's own decisions are made."""
+        self.settings = settings
+        self._decide = decide or standard_decide(settings)
+        self.metrics = Metrics()
+        self.health: HealthServer | None = None
+        self.ready = asyncio.Event()
+        """Set when it leads, knows the cluster and works."""
+        self._blockers: list[str] = ["starting"]
+        self._assembly: Assembly | None = None
+
+    async def run(self, stop: asyncio.Event) -> int:
+        """Run until ``stop`` is set or the operator must end; returns the process's exit code."""
+        settings = self.settings
+        try:
+            connection = await connect(settings.kubeconfig)
+        except NoClusterError as error:
+            log.error("%s", error)  # noqa: TRY400 - the text says all
+            return EXIT_BAD_INPUT
+        agent = f"shardwright/{settings.operator_version}"
+        cluster = ApiCluster(connection, user_agent=agent, meter=self.metrics.requested)
+        self.health = HealthServer(
+            host=settings.health_host,
+            health_port=settings.health_port,
+            metrics_port=settings.metrics_port,
+            alive=self._what_hangs,
+            ready=lambda: self._blockers,
+            expose=self.metrics.expose,
+        )
+        try:
+            await self.health.start()
+            if not await _unless(stop, self._preflight(cluster)):
+                return EXIT_OK
+            return await self._lead(cluster, stop)
+        finally:
+            await self.health.stop()
+            await cluster.close()
+
+    async def _preflight(self, cluster: Cluster) -> None:
+        """Wait until the cluster can be served: exiting would only be a slower loop with less to see."""
+        said: list[str] = []
+        while True:
+            try:
+                self._blockers = await find_obstacles(cluster)
+            except ClusterError as error:
+                self._blockers = [f"the API server cannot be asked: {error.message}"]
+            if not self._blockers:
+                return
+            if self._blockers != said:
+                for blocker in self._blockers:
+                    log.error("%s", blocker)
+                said = self._blockers
+            await asyncio.sleep(PREFLIGHT_RETRY_S)
+
+    async def _lead(self, cluster: Cluster, stop: asyncio.Event) -> int:
+        """Take the Lease, serve, give the Lease back."""
+        settings = self.settings
+        if not settings.leader_election:
+            return await self._serve(cluster, stop, None)
+        election = LeaseElection(
+            cluster,
+            namespace=settings.lease_namespace,
+            name=settings.lease_name,
+            identity=settings.identity or _identity(),
+            times=LeaseTimes(
+                duration_s=settings.lease_duration_s,
+                renew_deadline_s=settings.lease_renew_deadline_s,
+                retry_s=settings.lease_retry_s,
+            ),
+            clock=_now,
+        )
+        log.info("waiting for the Lease")
+        try:
+            if not await _unless(stop, election.acquire()):
+                return EXIT_OK
+            self.metrics.leading(True)
+            log.info("leading")
+            return await self._serve(cluster, stop, election)
+        finally:
+            self.metrics.leading(False)
+            await election.release()
+
+    async def _serve(self, cluster: Cluster, stop: asyncio.Event, election: LeaseElection | None) -> int:
+        """Work until something ends; the Lease is renewed from the first moment on."""
+        settings = self.settings
+        assembly = Assembly(settings, cluster, self.metrics, self._decide, clock=_now)
+        self._assembly = assembly
+        ends: set[asyncio.Task[Any]] = {asyncio.create_task(stop.wait(), name="stop")}
+        if election is not None:
+            ends.add(asyncio.create_task(election.hold(), name="lease"))
+        workers: list[asyncio.Task[None]] = []
+        watch = WatchThread(assembly.kinds, settings.namespaces, settings.kubeconfig, assembly.intake.deliver)
+        try:
+            sync = asyncio.create_task(self._first_sync(assembly), name="first sync")
+            await asyncio.wait({*ends, sync}, return_when=asyncio.FIRST_COMPLETED)
+            if sync.done() and not sync.cancelled():
+                sync.result()
+                workers = [
+                    asyncio.create_task(assembly.work(), name="worker") for _ in range(settings.workers)
+                ]
+                ends |= {
+                    watch.start(),
+                    asyncio.create_task(assembly.intake.run(settings.resync_interval_s), name="resync"),
+                }
+                self.ready.set()
+                log.info("serving %d resources", len(assembly.store.keys()))
+                await asyncio.wait({*ends, *workers}, return_when=asyncio.FIRST_COMPLETED)
+            sync.cancel()
+            return _verdict(ends)
+        finally:
+            self.ready.clear()
+            self._assembly = None
+            lost = any(task.get_name() == "lease" and task.done() for task in ends)
+            await _drain(assembly, workers, at_once=lost)
+            await watch.stop()
+            for task in ends:
+                task.cancel()
+            await asyncio.gather(*ends, return_exceptions=True)
+
+    async def _first_sync(self, assembly: Assembly) -> None:
+        while True:
+            try:
+                await assembly.intake.resync()
+            except ClusterError as error:
+                log.warning("the first list failed", extra={"why": error.message})
+                await asyncio.sleep(max(1.0, error.retry_after_s or 0.0))
+            else:
+                return
+
+    def _what_hangs(self) -> list[str]:
+        assembly = self._assembly
+        if assembly is None or not self.ready.is_set():
+            return []
+        wrong = []
+        if assembly.queue.longest_run_s() > HUNG_PASS_S:
+            wrong.append(f"a pass runs for more than {HUNG_PASS_S:g} s")
+        limit = 3 * self.settings.resync_interval_s + HUNG_PASS_S
+        if assembly.intake.age_s() > limit:
+            wrong.append(f"no live list has succeeded for {limit:g} s")
+        return wrong
+
+
+async def _drain(assembly: Assembly, workers: list[asyncio.Task[None]], *, at_once: bool) -> None:
+    """Let passes under way end; without the Lease they must not, since another may act already."""
+    assembly.queue.close()
+    if workers and not at_once:
+        await asyncio.wait(workers, timeout=DRAIN_S)
+    for worker in workers:
+        worker.cancel()
+    await asyncio.gather(*workers, return_exceptions=True)
+
+
+def _verdict(ends: set[asyncio.Task[Any]]) -> int:
+    """The exit code, by what has ended."""
+    for task in ends:
+        if not task.done() or task.get_name() == "stop":
+            continue
+        failure = task.exception()
+        if isinstance(failure, LeaseLostError):
+            log.error("%s", failure)
+        else:
+            log.error("%s ended: %r", task.get_name(), failure)
+        return EXIT_FAULT
+    if any(task.done() for task in ends):
+        log.info("stopping")
+        return EXIT_OK
+    log.error("a worker ended")
+    return EXIT_FAULT
+
+
+async def _unless(stop: asyncio.Event, coroutine: Coroutine[Any, Any, None]) -> bool:
+    """Run to the end and return True; or return False as soon as ``stop`` is set."""
+    task = asyncio.create_task(coroutine)
+    stopping = asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait({task, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            task.result()
+            return True
+        return False
+    finally:
+        for each in (task, stopping):
+            each.cancel()
+        await asyncio.gather(task, stopping, return_exceptions=True)
+
+
+def _identity() -> str:
+    """A pod's name is unique and outlives a restart of its container, which thereby keeps its Lease."""
+    return os.environ.get("POD_NAME") or f"{socket.gethostname()}_{uuid.uuid4().hex[:8]}"
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)

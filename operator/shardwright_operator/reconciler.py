@@ -1,0 +1,79 @@
+"""One pass over one ModelDeployment: read what is known, decide, carry it out. Level-triggered.
+
+A pass never remembers anything that the next one needs, the notes about refused writes apart.
+"""
+
+import logging
+from collections.abc import Callable
+from datetime import datetime
+
+from shardwright_operator.apply.claims import ClaimReader
+from shardwright_operator.apply.events import EventRecorder
+from shardwright_operator.apply.notes import WriteLedger
+from shardwright_operator.apply.retry import RetryLaterError
+from shardwright_operator.apply.writer import Writer
+from shardwright_operator.cluster import ClusterError, ForbiddenError
+from shardwright_operator.decide.decision import Decision
+from shardwright_operator.observe.store import Store
+from shardwright_operator.observe.views import Key, Observed
+
+FORBIDDEN_DELAY_S = 10.0
+"""Before a request is repeated for which a right is missing: somebody must act first."""
+
+Decide = Callable[[Observed, datetime], Decision]
+
+log = logging.getLogger(__name__)
+
+
+class Reconciler:
+    """Passes over all ModelDeployments."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        decide: Decide,
+        writer: Writer,
+        claims: ClaimReader,
+        events: EventRecorder,
+        ledger: WriteLedger,
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._store = store
+        self._decide = decide
+        self._writer = writer
+        self._claims = claims
+        self._events = events
+        self._ledger = ledger
+        self._clock = clock
+
+    async def reconcile(self, key: Key) -> float | None:
+        """Bring one resource nearer to its goal; returns the seconds after which to look again, if any.
+
+        Raises RetryLaterError for everything that a later attempt can mend.
+        """
+        try:
+            return await self._pass(key)
+        except ForbiddenError as error:
+            raise RetryLaterError(error.message, error="Forbidden", at_least_s=FORBIDDEN_DELAY_S) from error
+        except ClusterError as error:
+            name = type(error).__name__.removesuffix("Error")
+            raise RetryLaterError(error.message, error=name, at_least_s=error.retry_after_s or 0.0) from error
+
+    async def _pass(self, key: Key) -> float | None:
+        name = self._store.claim_name(key)
+        claim = await self._claims.read(key.namespace, name) if name else None
+        observed = self._store.observe(key, claim=claim, notes=self._ledger.of(key))
+        resource = observed.resource
+        if resource is None:
+            self._ledger.forget(key)
+            return None
+        decision = self._decide(observed, self._clock())
+        await self._writer.confirm(key, decision.confirm)
+        await self._writer.write(resource, decision.stages)
+        if decision.status is not None:
+            await self._writer.write_status(resource, decision.status)
+        for event in decision.events:
+            log.info(event.message, extra={"key": str(key), "reason": event.reason})
+            await self._events.post(resource, event)
+        return decision.requeue_after_s

@@ -1,0 +1,72 @@
+"""Runs kopf beside the operator's own event loop and brings its events over.
+
+kopf takes all tasks of its loop for its own, and sets the signal handlers of the main thread: in a thread with
+a loop of its own it can do neither harm.
+"""
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from shardwright_operator.cluster import Kind
+from shardwright_operator.handlers import Deliver, watch
+
+STOP_S = 5.0
+"""kopf's watches are given so long to close; the thread does not keep the process alive after that."""
+
+
+class WatchThread:
+    """kopf in a thread of its own; its events are handed over to the operator's loop."""
+
+    def __init__(
+        self, kinds: Sequence[Kind], namespaces: Sequence[str], kubeconfig: str | None, deliver: Deliver
+    ) -> None:
+        self._kinds = kinds
+        self._namespaces = namespaces
+        self._kubeconfig = kubeconfig
+        self._deliver = deliver
+        self._stop = threading.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> asyncio.Task[None]:
+        """Begin to watch; the task ends when the watching does."""
+        self._task = asyncio.create_task(self._run(), name="watch")
+        return self._task
+
+    async def stop(self) -> None:
+        """End watching, and wait for it a moment."""
+        self._stop.set()
+        if self._task is not None:
+            with contextlib.suppress(Exception):
+                await asyncio.wait_for(asyncio.shield(self._task), timeout=STOP_S)
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        ended = loop.create_future()
+
+        def deliver(body: Mapping[str, Any], deleted: bool, listed: bool) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop has closed: the process is ending
+                loop.call_soon_threadsafe(self._deliver, body, deleted, listed)
+
+        def target() -> None:
+            failure: BaseException | None = None
+            try:
+                watch(self._kinds, self._namespaces, self._kubeconfig, deliver, self._stop)
+            except BaseException as error:  # noqa: BLE001 - handed to the other thread
+                failure = error
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(_settle, ended, failure)
+
+        threading.Thread(target=target, name="kopf", daemon=True).start()
+        await ended
+
+
+def _settle(future: "asyncio.Future[None]", failure: BaseException | None) -> None:
+    if future.done():
+        return
+    if failure is None:
+        future.set_result(None)
+    else:
+        future.set_exception(RuntimeError(f"watching failed: {failure!r}"))
