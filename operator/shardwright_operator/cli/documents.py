@@ -1,0 +1,96 @@
+"""Files that a user gives: manifests out of YAML or standard input, and a model's config.json."""
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from shardwright_operator.api.constants import API_VERSION, KIND
+from shardwright_operator.cli.console import InputError
+
+STDIN = "-"
+# libyaml's loader where it is there: a CRD-sized file takes a fifth of the time.
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def read_manifests(source: str) -> list[dict[str, Any]]:
+    """All ModelDeployments of a file with one or several documents; other kinds beside them are passed over.
+
+    Raises:
+        InputError: for a file that cannot be read, is no YAML, or has no ModelDeployment.
+    """
+    text, shown = _read(source)
+    try:
+        documents = [document for document in yaml.load_all(text, Loader=_LOADER) if document is not None]
+    except yaml.YAMLError as error:
+        message = f"{shown} is not YAML: {_where(error)}."
+        raise InputError(message) from None
+    documents = [item for document in documents for item in _items(document)]
+    found = [d for d in documents if isinstance(d, dict) and d.get("kind") == KIND]
+    if not found:
+        kinds = sorted({_kind(document) for document in documents})
+        what = f"has only {', '.join(kinds)}" if kinds else "is empty"
+        message = f"{shown} {what}; give a {KIND} of {API_VERSION}."
+        raise InputError(message)
+    return found
+
+
+def read_config(source: str) -> dict[str, Any]:
+    """A model's config.json.
+
+    Raises:
+        InputError: for a file that cannot be read or is no JSON object.
+    """
+    path = Path(source)
+    text, shown = _read(str(path / "config.json") if source != STDIN and path.is_dir() else source)
+    try:
+        config = json.loads(text)
+    except ValueError as error:
+        message = f"{shown} is not JSON: {error}."
+        raise InputError(message) from None
+    if not isinstance(config, dict):
+        message = f"{shown} holds {type(config).__name__} and no object; give a model's config.json."
+        raise InputError(message)
+    return config
+
+
+def to_yaml(document: Mapping[str, Any]) -> str:
+    """A document as YAML in the order of its keys."""
+    return yaml.safe_dump(document, sort_keys=False, width=100, allow_unicode=True)
+
+
+def _read(source: str) -> tuple[str, str]:
+    if source == STDIN:
+        if sys.stdin.isatty():
+            print("reading a manifest from standard input (end with Ctrl-D)", file=sys.stderr)
+        return sys.stdin.read(), "standard input"
+    try:
+        return Path(source).read_text(encoding="utf-8"), source
+    except OSError as error:
+        message = f"cannot read {source}: {error.strerror or error}."
+    except UnicodeDecodeError:
+        message = f"cannot read {source}: it is no text in UTF-8."
+    raise InputError(message)
+
+
+def _items(document: object) -> list[object]:
+    # `kubectl get -o yaml` wraps several objects into a List.
+    if isinstance(document, dict) and str(document.get("kind", "")).endswith("List"):
+        items = document.get("items")
+        return items if isinstance(items, list) else []
+    return [document]
+
+
+def _kind(document: object) -> str:
+    if isinstance(document, dict):
+        return str(document.get("kind") or "an object without a kind")
+    return f"a {type(document).__name__}"
+
+
+def _where(error: yaml.YAMLError) -> str:
+    mark = getattr(error, "problem_mark", None)
+    problem = getattr(error, "problem", None) or "cannot be parsed"
+    return f"line {mark.line + 1}, column {mark.column + 1}: {problem}" if mark is not None else problem

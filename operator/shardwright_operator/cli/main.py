@@ -1,0 +1,97 @@
+"""Entry of the command line: picks the command and turns every refusal into one line and an exit code.
+
+Only the chosen command's module is imported: ``plan`` is run in loops and in editors, and half a second of
+imports of a Kubernetes client that it does not need would be most of its time.
+"""
+
+import importlib
+import sys
+from collections.abc import Sequence
+from difflib import get_close_matches
+from pathlib import Path
+
+from shardwright_operator.cli.console import InputError, program, wrap
+
+EXIT_OK = 0
+EXIT_DOES_NOT_FIT = 1
+EXIT_BAD_INPUT = 2
+
+COMMANDS = {
+    "plan": "Plan a model for a service level and say why; needs no cluster.",
+    "render": "Print the manifests that the operator would apply.",
+    "ledger": "Print where memory and communication go, over all sizes.",
+    "crd": "Print the CustomResourceDefinition.",
+    "operator": "Run the operator.",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Returns:
+        0 for success (a plan that may be deployed), 1 for a plan that does not fit or misses a required
+        service level, 2 for bad input.
+    """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if not arguments or arguments[0] in {"-h", "--help", "help"}:
+        print(_overview(), end="", file=sys.stdout if arguments else sys.stderr)
+        return EXIT_OK if arguments else EXIT_BAD_INPUT
+    if arguments[0] in {"-V", "--version", "version"}:
+        print(_version())
+        return EXIT_OK
+    try:
+        return _run(arguments[0], arguments[1:])
+    except ValueError as error:
+        if not _is_refusal(error):
+            raise
+        print(f"{program()}: {error}", file=sys.stderr)
+        return EXIT_BAD_INPUT
+    except BrokenPipeError:
+        # The reader has seen enough (`shardwright crd | head`). Python would complain once more at its exit.
+        sys.stdout = Path("/dev/null").open("w")  # noqa: SIM115
+        return EXIT_OK
+    except KeyboardInterrupt:
+        return 130
+
+
+def _run(name: str, arguments: Sequence[str]) -> int:
+    if name not in COMMANDS:
+        close = get_close_matches(name, COMMANDS, n=1)
+        hint = f"did you mean {close[0]}" if close else f"the commands are {', '.join(COMMANDS)}"
+        message = f"there is no command {name!r}; {hint}."
+        raise InputError(message)
+    command = importlib.import_module(f"shardwright_operator.cli.{name}")
+    code: int = command.run(arguments, command.parser(f"{program()} {name}"))
+    return code
+
+
+def _is_refusal(error: ValueError) -> bool:
+    # Told apart by name, so that the error types of the planner and the API need not be imported for `crd`.
+    return type(error).__name__ in {"InputError", "SpecError", "PlanInputError"}
+
+
+def _overview() -> str:
+    lines = [
+        "Shardwright plans multi-node vLLM: which parallelism a model needs on your GPUs, and why.",
+        "",
+        f"Usage: {program()} COMMAND [OPTIONS]",
+        "",
+        "Commands:",
+    ]
+    lines += [f"  {name:<10}{text}" for name, text in COMMANDS.items()]
+    lines += [
+        "",
+        "Examples:",
+        f"  {program()} plan -f examples/llama-3.1-405b.yaml",
+        f"  {program()} plan --model Qwen/Qwen3-32B --gpu H100-SXM-80GB --gpus-per-node 8 --nodes 1",
+        "",
+        f"`{program()} COMMAND --help` shows the options of a command.",
+        "Exit codes: 0 the plan fits, 1 it does not fit or misses a required service level, 2 bad input.",
+    ]
+    return wrap(lines)
+
+
+def _version() -> str:
+    from importlib.metadata import version  # noqa: PLC0415  the import takes longer than most commands need
+
+    return f"shardwright {version('shardwright')}"

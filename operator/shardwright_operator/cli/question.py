@@ -1,0 +1,134 @@
+"""What a user asks: a manifest, options, or a manifest with options on top, as checked resources.
+
+Options are put into the place of the spec that they stand for and then go the way of a manifest, so that one
+set of checks serves both. A refusal of such a value names the option and not the field.
+"""
+
+import argparse
+import copy
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any
+
+from shardwright_operator.api.constants import API_VERSION, KIND
+from shardwright_operator.api.errors import SpecError
+from shardwright_operator.api.manifest import ModelDeployment, parse_manifest
+from shardwright_operator.api.plan_request import declared_pool
+from shardwright_operator.cli.console import InputError
+from shardwright_operator.cli.documents import STDIN, read_config, read_manifests
+from shardwright_operator.cli.options import FLAG_OF, HARDWARE_OPTIONS, given_fields
+from shardwright_planner import Pool
+
+UNNAMED = "unnamed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Where a question came from."""
+
+    file: str
+    """Name of the file, or empty for options alone."""
+    name: str
+    """Name of the resource in the file."""
+    options: Collection[str]
+    """Fields of the spec that were given as options."""
+
+    def refused(self, error: SpecError) -> InputError:
+        """A refusal in the words of whoever asked: an option, or a field of a resource in a file."""
+        by_option = error.field.removeprefix("spec.") in self.options and error.field in FLAG_OF
+        if by_option or not self.file:
+            field = FLAG_OF.get(error.field, error.field)
+            return InputError(
+                str(SpecError(field=field, value=error.value, limit=error.limit, remedy=error.remedy))
+            )
+        return InputError(": ".join(part for part in (self.file, self.name, str(error)) if part))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """One resource to plan."""
+
+    deployment: ModelDeployment
+    document: Mapping[str, Any]
+    origin: Origin
+
+    def pool(self) -> Pool:
+        """The hardware that one replica may use.
+
+        Raises:
+            InputError: for hardware that is not described whole: there is no cluster to find the rest in.
+        """
+        try:
+            found = declared_pool(self.deployment.spec)
+        except SpecError as error:
+            raise self.origin.refused(error) from None
+        if found is not None:
+            return found
+        given = self.deployment.spec.hardware.to_wire()
+        missing = [o for o in HARDWARE_OPTIONS[:3] if o.field.split(".")[1] not in given]
+        flags = _listed([option.flag for option in missing])
+        if not self.origin.file:
+            message = f"{flags} must be given: which hardware may one replica use?"
+            raise InputError(message)
+        fields = _listed([f"spec.{option.field}" for option in missing])
+        where = f"{self.origin.file}: {self.deployment.name}"
+        message = f"{where}: {fields} must be given, since there is no cluster to look in; add {flags}."
+        raise InputError(message)
+
+
+def questions(options: argparse.Namespace) -> list[Question]:
+    """What the options ask. Options beside a file alter each of its resources.
+
+    Raises:
+        InputError: for a file, a field or an option that cannot be used.
+    """
+    given = given_fields(options)
+    if options.config is not None:
+        given["model.config"] = config = read_config(options.config)
+        if "model.name" not in given and options.filename is None:
+            given["model.name"] = _model_name(config, options.config)
+    if options.filename is not None:
+        documents: Sequence[Mapping[str, Any]] = read_manifests(options.filename)
+    elif "model.name" in given:
+        documents = [{"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": UNNAMED}, "spec": {}}]
+    else:
+        message = "nothing to plan: give -f FILE, --model NAME, or --config FILE."
+        raise InputError(message)
+    file = "standard input" if options.filename == STDIN else options.filename or ""
+    return [_question(document, given, file) for document in documents]
+
+
+def _question(document: Mapping[str, Any], given: Mapping[str, Any], file: str) -> Question:
+    altered = copy.deepcopy(dict(document))
+    for path, value in given.items():
+        _set(altered, ("spec", *path.split(".")), value)
+    origin = Origin(file=file, name=_name(document), options=tuple(given))
+    try:
+        return Question(deployment=parse_manifest(altered), document=altered, origin=origin)
+    except SpecError as error:
+        raise origin.refused(error) from None
+
+
+def _model_name(config: Mapping[str, Any], path: str) -> str:
+    stated = config.get("_name_or_path")
+    parent = PurePosixPath(path).parent.name if path.endswith(".json") else PurePosixPath(path).name
+    return stated if isinstance(stated, str) and stated else parent or "model"
+
+
+def _set(target: dict[str, Any], path: Sequence[str], value: object) -> None:
+    for key in path[:-1]:
+        child = target.get(key)
+        if not isinstance(child, dict):
+            child = target[key] = {}
+        target = child
+    target[path[-1]] = value
+
+
+def _name(document: Mapping[str, Any]) -> str:
+    metadata = document.get("metadata")
+    return str(metadata.get("name") or "") if isinstance(metadata, dict) else ""
+
+
+def _listed(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
