@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from shardwright_operator.build.digest import digest
 from shardwright_operator.decide.decision import Apply
 from shardwright_operator.observe.views import ChildKind, ChildView, WriteNote
 
@@ -28,12 +29,6 @@ def difference(desired: Any, live: Any, path: str = "") -> str | None:
     if desired == live or (desired == "" and live is None):
         return None
     return f"{path}: wanted {json.dumps(desired)}, found {json.dumps(live)}"
-
-
-def digest(value: object) -> str:
-    """Short stable hash of plain JSON data."""
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def needed_write(

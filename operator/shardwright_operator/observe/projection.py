@@ -74,6 +74,8 @@ def project_child(body: Mapping[str, Any]) -> ChildView | None:
         group=_integer(labels.get(Label.GROUP_INDEX)),
         desired_replicas=spec.get("replicas", 0) if isinstance(spec.get("replicas", 0), int) else 0,
         replicas=status.get("replicas", 0),
+        settled=status.get("observedGeneration", 0) >= metadata.get("generation", 0)
+        or body["kind"] != ChildKind.STATEFUL_SET,
         packed_body=pack(drift),
     )
 

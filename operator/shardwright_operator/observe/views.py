@@ -67,6 +67,9 @@ class ChildView:
     group: int | None = None
     desired_replicas: int = 0
     replicas: int = 0
+    """Pods that exist, by the set's own status."""
+    settled: bool = True
+    """Whether the set's controller has seen its newest generation."""
     packed_body: bytes = b""
 
     @cached_property

@@ -1,0 +1,182 @@
+"""Has a group lost a member, what was the cause, and when may it start again?
+
+A multi-node engine does not survive the loss of one rank: the other ranks hang, ``/health`` stays 200 and a
+new pod cannot join the old ones (seen on vLLM 0.32). So the group's pods are known by UID once all of them
+exist, and whatever happens to one of them afterwards without our doing breaks the group.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from shardwright_operator.api.constants import Reason
+from shardwright_operator.api.lifecycle_spec import RecoverySpec
+from shardwright_operator.decide.decision import PodClaim
+from shardwright_operator.observe.views import ContainerExit, PodView
+from shardwright_operator.status.conditions import rfc3339
+
+EVIDENCE_CHARACTERS = 1024
+_OUT_OF_MEMORY = frozenset({"OOMKilled"})
+_NODE_GONE = frozenset({"DeletionByTaintManager", "DeletionByPodGC"})
+_EVICTED = frozenset({"Evicted", "EvictionByEvictionAPI", "PreemptionByScheduler", "TerminationByKubelet"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """The first thing found wrong with a group, and what is known of its cause."""
+
+    reason: Reason
+    message: str
+    node_rank: int
+    pod: str
+    node: str
+    exit: ContainerExit | None = None
+    claim: PodClaim | None = None
+    """What to look at in the live API before the group is taken down for it."""
+
+    def evidence(self, now: datetime) -> dict[str, Any]:
+        """The record that is kept with the step which acts on the failure."""
+        record: dict[str, Any] = {
+            "time": rfc3339(now),
+            "reason": str(self.reason),
+            "nodeRank": self.node_rank,
+            "pod": self.pod,
+            "node": self.node,
+            "message": self.message[:EVIDENCE_CHARACTERS],
+        }
+        if self.exit is not None:
+            record["exitCode"] = self.exit.exit_code
+            if self.exit.message:
+                record["terminationMessage"] = self.exit.message[:EVIDENCE_CHARACTERS]
+        return record
+
+
+def find_failure(
+    members: Sequence[str], pods: Sequence[PodView], obituaries: Mapping[str, PodView]
+) -> Failure | None:
+    """What broke a group of several pods, or None.
+
+    ``members`` are the UIDs by node rank once the group has formed, empty before. Pods are those of the group
+    as they stand now; obituaries are the last sights of those that are gone.
+    """
+    by_rank = {pod.node_rank: pod for pod in pods}
+    for rank, uid in enumerate(members):
+        pod = by_rank.get(rank)
+        if pod is None or pod.uid != uid:
+            return _lost(rank, uid, obituaries.get(uid), successor=pod)
+    for pod in pods:
+        if pod.deleting or pod.phase in {"Failed", "Succeeded"}:
+            return _leaving(pod)
+        if pod.restarts > 0:
+            return _restarted(pod)
+    return _replaced_unseen(pods) if not members else None
+
+
+def restart_delay_s(recovery: RecoverySpec, attempt: int, identity: str) -> float:
+    """Seconds to wait before the given attempt (1, 2, ...): doubling, capped, spread by up to a quarter.
+
+    The spread is derived from ``identity`` so that a decision stays a function of its inputs, and the groups
+    of a node that fell over do not all come back in the same second.
+    """
+    delay = min(recovery.backoff_s * 2.0 ** min(attempt - 1, 30), recovery.max_backoff_s)
+    seed = hashlib.sha256(f"{identity}/{attempt}".encode()).digest()
+    return delay * (1 + int.from_bytes(seed[:2]) / 0xFFFF / 4)
+
+
+def next_attempt(recovery: RecoverySpec, attempt: int, ready_since: datetime | None, now: datetime) -> int:
+    """Number of the coming attempt; 1 again after a long time of service."""
+    served_long = ready_since is not None and now - ready_since > timedelta(seconds=recovery.reset_after_s)
+    return 1 if served_long else attempt + 1
+
+
+def read_evidence(text: str) -> dict[str, Any] | None:
+    """Evidence as it was written; None when there is none or somebody garbled it."""
+    if not text:
+        return None
+    try:
+        record = json.loads(text)
+    except ValueError:
+        return None
+    return record if isinstance(record, dict) else None
+
+
+def _lost(rank: int, uid: str, last_sight: PodView | None, *, successor: PodView | None) -> Failure:
+    known = last_sight if last_sight is not None else successor
+    name = known.name if known is not None else ""
+    how = "was replaced" if successor is not None else "is gone"
+    reason, detail = _cause(last_sight) if last_sight is not None else (Reason.MEMBER_LOST, "")
+    return Failure(
+        reason=reason,
+        message=f"rank {rank}{f' ({name})' if name else ''} {how}{detail}",
+        node_rank=rank,
+        pod=name,
+        node=last_sight.node if last_sight is not None else "",
+        exit=last_sight.last_exit if last_sight is not None else None,
+        claim=PodClaim(name=name, uid=uid) if name else None,
+    )
+
+
+def _leaving(pod: PodView) -> Failure:
+    reason, detail = _cause(pod)
+    how = "is terminating" if pod.deleting else f"ended as {pod.phase}"
+    return Failure(
+        reason=reason,
+        message=f"rank {pod.node_rank} ({pod.name}) {how}{detail}",
+        node_rank=pod.node_rank,
+        pod=pod.name,
+        node=pod.node,
+        exit=pod.last_exit,
+    )
+
+
+def _restarted(pod: PodView) -> Failure:
+    reason, detail = _cause(pod)
+    return Failure(
+        reason=Reason.CONTAINER_RESTARTED if reason is Reason.MEMBER_LOST else reason,
+        message=f"a container of rank {pod.node_rank} ({pod.name}) restarted in place{detail}",
+        node_rank=pod.node_rank,
+        pod=pod.name,
+        node=pod.node,
+        exit=pod.last_exit,
+    )
+
+
+def _replaced_unseen(pods: Sequence[PodView]) -> Failure | None:
+    """A member created after rank 0 had become ready took the place of one that was lost unseen.
+
+    It happens when the operator is down from before the group formed until after the loss: rank 0 is ready
+    only when all ranks have joined, so a younger member cannot be one of those.
+    """
+    ready_since = next((pod.ready_since for pod in pods if pod.node_rank == 0), None)
+    if ready_since is None:
+        return None
+    late = next((pod for pod in pods if pod.created_at > ready_since), None)
+    if late is None:
+        return None
+    return Failure(
+        reason=Reason.MEMBER_LOST,
+        message=f"rank {late.node_rank} ({late.name}) is younger than the group's formation",
+        node_rank=late.node_rank,
+        pod=late.name,
+        node=late.node,
+    )
+
+
+def _cause(pod: PodView) -> tuple[Reason, str]:
+    """Reason and a clause for the message, from what the pod's last sight says."""
+    ended = pod.last_exit
+    detail = ""
+    if ended is not None:
+        word = ended.reason or "ended"
+        detail = f": container {ended.container} {word} with exit code {ended.exit_code}"
+    where = f" on node {pod.node}" if pod.node else ""
+    if ended is not None and ended.reason in _OUT_OF_MEMORY:
+        return Reason.OUT_OF_MEMORY, detail + where
+    if pod.disruption in _NODE_GONE or pod.reason == "NodeLost":
+        return Reason.NODE_LOST, f": {pod.disruption or pod.reason}{where}"
+    if pod.reason in _EVICTED or pod.disruption in _EVICTED:
+        return Reason.EVICTED, f": {pod.message or pod.reason or pod.disruption}{where}"
+    return Reason.MEMBER_LOST, detail + where

@@ -1,0 +1,143 @@
+"""The life of one group, one step at a time.
+
+A group is up (its leader set wants a pod) or down (it wants none). Whatever the operator was doing when it
+died can be read off the two sets again, so each step is chosen from what stands and from nothing else.
+"""
+
+from dataclasses import replace
+
+from shardwright_operator.api import names
+from shardwright_operator.api.constants import GroupPhase, Reason, Role
+from shardwright_operator.build.revision import Revision
+from shardwright_operator.decide import barrier
+from shardwright_operator.decide.failure import Failure, find_failure, next_attempt
+from shardwright_operator.decide.record import Record
+from shardwright_operator.decide.scene import GroupStep, Scene
+from shardwright_operator.decide.standing import Standing
+from shardwright_operator.decide.waiting import waiting_state
+
+
+def decide_group(scene: Scene, index: int, *, may_roll: bool) -> GroupStep:
+    """The next step of a wanted group. ``may_roll`` says that the budget lets a healthy group go down."""
+    group = Standing(scene, index)
+    if group.leader is None:
+        return _create(group)
+    if group.record.revision in scene.unreadable:
+        # A newer operator wrote that revision and was rolled back: its groups are left as they are.
+        return _watch(group, group.record, _members(group))
+    if group.leader.desired_replicas == 0:
+        return barrier.hold(group)
+    return _keep_up(group, may_roll=may_roll)
+
+
+def _create(group: Standing) -> GroupStep:
+    """No leader set: a new group, or one whose leader set somebody deleted."""
+    target = group.scene.target
+    if group.at_rest:
+        return barrier.start(group, target, Record(), "created")
+    # Its pods may still be there, or its workers be waiting for a leader that is gone: back to the barrier,
+    # with a leader set that wants nothing.
+    cause = Reason.MEMBER_LOST
+    record = Record(revision=target.name, attempt=1, cause=str(cause), retry=group.scene.retry)
+    return barrier.take_down(group, target, record, cause, "its leader set was deleted")
+
+
+def _keep_up(group: Standing, *, may_roll: bool) -> GroupStep:
+    """The leader set wants its pod: watch the group form and live, or take it down."""
+    scene, revision = group.scene, group.revision
+    if revision is None:
+        # Its ControllerRevision was deleted: the set can no longer be repaired, only replaced.
+        if scene.paused:
+            return _watch(group, group.record, _members(group))
+        return barrier.roll(group, scene.target, "its revision is gone")
+    failure = _failure(group, revision)
+    if failure is not None:
+        return barrier.fail(group, revision, failure)
+    outdated = revision.pods_hash != scene.target.pods_hash
+    if outdated and not scene.paused and (may_roll or not group.serves(revision.members)):
+        return barrier.roll(group, scene.target, "its revision is out of date")
+    record = _formed(group, revision)
+    if revision.members == 1:
+        record = _succeeded(group, record)
+        if record.attempt > scene.recovery.restart_limit:
+            text = f"replaced {record.attempt} times"
+            return barrier.take_down(group, revision, record, Reason.RESTART_LIMIT, text)
+    if not outdated and not scene.paused:
+        # The same pods under a newer revision's name: a new plan for the same templates.
+        revision = scene.target
+        record = replace(record, revision=revision.name)
+    return replace(
+        _watch(group, record, revision.members),
+        leader=group.write_leader(revision, record, replicas=1),
+        worker=group.write_worker(revision),
+        deletes=group.delete_worker("the group has no workers") if revision.members == 1 else (),
+    )
+
+
+def _failure(group: Standing, revision: Revision) -> Failure | None:
+    """What broke the group. A group of one pod has no peers to deceive: its pod may come back by itself."""
+    stranger = next((pod for pod in group.pods if pod.pods_hash != revision.pods_hash), None)
+    if stranger is not None and not stranger.deleting:
+        return Failure(
+            reason=Reason.MEMBER_LOST,
+            message=f"rank {stranger.node_rank} ({stranger.name}) was made from another revision",
+            node_rank=stranger.node_rank,
+            pod=stranger.name,
+            node=stranger.node,
+        )
+    if revision.members == 1:
+        return None
+    if group.record.members and (
+        group.worker is None or group.worker.desired_replicas != revision.members - 1
+    ):
+        name = names.stateful_set(group.scene.owner.name, group.index, Role.WORKER)
+        what = "was deleted" if group.worker is None else "was scaled"
+        return Failure(
+            reason=Reason.MEMBER_LOST, message=f"the worker set {name} {what}", node_rank=1, pod="", node=""
+        )
+    return find_failure(group.record.members, group.pods, group.scene.observed.obituaries)
+
+
+def _formed(group: Standing, revision: Revision) -> Record:
+    """The record with the members' UIDs, once all of them exist."""
+    uids = {pod.node_rank: pod.uid for pod in group.pods if not pod.deleting}
+    if group.record.members or set(uids) != set(range(revision.members)):
+        return group.record
+    return replace(group.record, members=tuple(uids[rank] for rank in range(revision.members)))
+
+
+def _succeeded(group: Standing, record: Record) -> Record:
+    """The record of a group of one pod whose pod was replaced: it runs on, but it counts."""
+    pod = group.leader_pod
+    if pod is None or pod.deleting or not record.members or record.members[0] == pod.uid:
+        return record
+    scene = group.scene
+    failure = find_failure(record.members, group.pods, scene.observed.obituaries)
+    assert failure is not None  # noqa: S101 - the UIDs differ
+    last_sight = scene.observed.obituaries.get(record.members[0])
+    ready_since = last_sight.ready_since if last_sight else None
+    attempt = next_attempt(scene.recovery, record.attempt, ready_since, scene.now)
+    return replace(
+        record,
+        members=(pod.uid,),
+        attempt=attempt,
+        cause=str(failure.reason),
+        evidence=group.evidence(failure, attempt),
+    )
+
+
+def _watch(group: Standing, record: Record, members: int) -> GroupStep:
+    """The state of a group that is up, in words, and nothing to do."""
+    if group.serves(members):
+        state = group.state(
+            GroupPhase.READY, Reason.GROUPS_READY, "serves requests", record=record, members=members
+        )
+        return GroupStep(state=state)
+    waiting = waiting_state(group.pods, members, was_ready=group.was_ready())
+    state = group.state(waiting.phase, waiting.reason, waiting.message, record=record, members=members)
+    return GroupStep(state=state)
+
+
+def _members(group: Standing) -> int:
+    """Pods of a group whose revision cannot be read."""
+    return 1 + (group.worker.desired_replicas if group.worker else 0)

@@ -1,0 +1,60 @@
+"""What a group's leader set remembers in its annotations.
+
+The status is a view that backups drop; this is the record. It is written in the same apply as the step it
+belongs to, so that an operator that dies between two steps finds out where it was.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from shardwright_operator.api.constants import Annotation
+from shardwright_operator.observe.views import ChildView
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """What the leader set's annotations remember of a group."""
+
+    revision: str = ""
+    members: tuple[str, ...] = ()
+    attempt: int = 0
+    not_before: str = ""
+    cause: str = ""
+    evidence: str = ""
+    retry: str = ""
+
+    @classmethod
+    def of(cls, leader: ChildView) -> "Record":
+        """Read from a set; whatever is missing or garbled counts as never written."""
+        notes = leader.annotations
+        attempt = notes.get(Annotation.ATTEMPT, "")
+        return cls(
+            revision=notes.get(Annotation.REVISION, ""),
+            members=tuple(filter(None, notes.get(Annotation.MEMBERS, "").split(","))),
+            attempt=int(attempt) if attempt.isdecimal() else 0,
+            not_before=notes.get(Annotation.NOT_BEFORE, ""),
+            cause=notes.get(Annotation.CAUSE, ""),
+            evidence=notes.get(Annotation.EVIDENCE, ""),
+            retry=notes.get(Annotation.RETRY, ""),
+        )
+
+    def annotations(self) -> dict[str, str]:
+        """As they are written; what is empty is left out, and server-side apply removes it."""
+        written = {
+            Annotation.REVISION: self.revision,
+            Annotation.MEMBERS: ",".join(self.members),
+            Annotation.ATTEMPT: str(self.attempt) if self.attempt else "",
+            Annotation.NOT_BEFORE: self.not_before,
+            Annotation.CAUSE: self.cause,
+            Annotation.EVIDENCE: self.evidence,
+            Annotation.RETRY: self.retry,
+        }
+        return {name: value for name, value in written.items() if value}
+
+    def due_in_s(self, now: datetime) -> float:
+        """Seconds until the group may start again; 0 when it may now."""
+        try:
+            not_before = datetime.fromisoformat(self.not_before)
+        except ValueError:
+            return 0.0
+        return max(0.0, (not_before - now).total_seconds())

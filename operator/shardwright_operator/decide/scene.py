@@ -1,0 +1,57 @@
+"""What all the decisions of one pass share: the resource, its target revision, and the time."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from shardwright_operator.api.lifecycle_spec import RecoverySpec
+from shardwright_operator.build.owner import Owner
+from shardwright_operator.build.revision import Revision
+from shardwright_operator.decide.decision import Apply, Delete, Event, PodClaim
+from shardwright_operator.decide.drift import needed_write
+from shardwright_operator.observe.views import ChildKind, ChildView, Observed
+from shardwright_operator.status.group import GroupState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scene:
+    """One pass, seen by the group decisions."""
+
+    observed: Observed
+    owner: Owner
+    now: datetime
+    target: Revision
+    """The revision that all groups should run."""
+    revisions: Mapping[str, Revision]
+    """All stored revisions by name, the target included."""
+    unreadable: frozenset[str] = frozenset()
+    """Names of stored revisions that a newer operator wrote in a way this one cannot read."""
+    recovery: RecoverySpec = field(default_factory=RecoverySpec)
+    paused: bool = False
+    retry: str = ""
+
+    def child(self, kind: ChildKind, name: str) -> ChildView | None:
+        """The owned object of this kind and name, if it stands."""
+        return self.observed.children.get((kind, name))
+
+    def write(self, manifest: Mapping[str, object]) -> Apply | None:
+        """The apply that a manifest needs, or None."""
+        metadata = manifest["metadata"]
+        assert isinstance(metadata, Mapping)  # noqa: S101 - every builder gives metadata
+        place = (ChildKind(str(manifest["kind"])), str(metadata["name"]))
+        return needed_write(
+            manifest, self.observed.children.get(place), self.observed.notes.get(place), self.now
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupStep:
+    """What to do about one group now. Writes are made in the order of the fields."""
+
+    state: GroupState
+    leader: Apply | None = None
+    worker: Apply | None = None
+    deletes: tuple[Delete, ...] = ()
+    events: tuple[Event, ...] = ()
+    confirm: tuple[PodClaim, ...] = ()
+    requeue_after_s: float | None = None

@@ -1,0 +1,126 @@
+"""One group as it stands in this pass, and the writes and states that all steps are made of."""
+
+import json
+from collections.abc import Mapping
+from typing import Literal
+
+from shardwright_operator.api import names
+from shardwright_operator.api.constants import GroupPhase, Reason, Role
+from shardwright_operator.build.revision import Revision
+from shardwright_operator.build.stateful_set import leader_set, worker_set
+from shardwright_operator.decide.decision import Apply, Delete
+from shardwright_operator.decide.failure import Failure, read_evidence
+from shardwright_operator.decide.record import Record
+from shardwright_operator.decide.scene import Scene
+from shardwright_operator.observe.views import ChildKind, ChildView, PodView
+from shardwright_operator.status.group import GroupState
+
+
+class Standing:
+    """A group's sets, pods and record."""
+
+    def __init__(self, scene: Scene, index: int) -> None:
+        """Look the group up in what was observed."""
+        self.scene = scene
+        self.index = index
+        self.leader = self._set(Role.LEADER)
+        self.worker = self._set(Role.WORKER)
+        self.record = Record.of(self.leader) if self.leader else Record()
+        self.pods = tuple(pod for pod in scene.observed.pods if pod.group == index)
+        self.revision = scene.revisions.get(self.record.revision)
+        """The revision of the standing sets; None when its object is gone."""
+
+    @property
+    def leader_pod(self) -> PodView | None:
+        """The pod of rank 0."""
+        return next((pod for pod in self.pods if pod.node_rank == 0), None)
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether the sets want no pods, their controller knows that, and none is left.
+
+        The controller may work from a cached set for a moment and make one more pod of the old template,
+        which ``OnDelete`` would then keep for good.
+        """
+        sets = [s for s in (self.leader, self.worker) if s is not None]
+        return not self.pods and all(s.desired_replicas == 0 and s.settled and s.replicas == 0 for s in sets)
+
+    def serves(self, members: int) -> bool:
+        """Whether every member is there and ready; only rank 0's readiness says that the engine answers."""
+        return len(self.pods) == members and all(pod.ready for pod in self.pods)
+
+    def was_ready(self) -> bool:
+        """Whether the group served when the status was last written; decides between two words only."""
+        resource = self.scene.observed.resource
+        groups = (resource.status.get("groups") or ()) if resource else ()
+        earlier: Mapping[str, object] = next((g for g in groups if g.get("index") == self.index), {})
+        return earlier.get("phase") in {GroupPhase.READY, GroupPhase.DEGRADED}
+
+    def write_leader(self, revision: Revision, record: Record, *, replicas: Literal[0, 1]) -> Apply | None:
+        """The leader set with its record, if that differs from what stands."""
+        return self.scene.write(
+            leader_set(
+                self.scene.owner, revision, self.index, replicas=replicas, annotations=record.annotations()
+            )
+        )
+
+    def write_worker(self, revision: Revision) -> Apply | None:
+        """The worker set wanting all its pods; None for a group of one pod."""
+        workers = revision.members - 1
+        if workers == 0:
+            return None
+        return self.scene.write(worker_set(self.scene.owner, revision, self.index, replicas=workers))
+
+    def empty_worker(self) -> Apply | None:
+        """The worker set wanting no pods, in its own revision if that is known."""
+        if self.worker is None or self.worker.desired_replicas == 0:
+            return None
+        known = (self.revision, self.scene.target, *self.scene.revisions.values())
+        revision = next((r for r in known if r is not None and r.worker_template is not None), None)
+        if revision is None:
+            return None
+        return self.scene.write(worker_set(self.scene.owner, revision, self.index, replicas=0))
+
+    def delete_worker(self, why: str) -> tuple[Delete, ...]:
+        """Deletion of the worker set, if there is one."""
+        if self.worker is None:
+            return ()
+        return (Delete(kind=self.worker.kind, name=self.worker.name, uid=self.worker.uid, why=why),)
+
+    def evidence(self, failure: Failure, attempt: int) -> str:
+        """The first failure's record as JSON; a later one does not overwrite it."""
+        if attempt > 1 and self.record.evidence:
+            return self.record.evidence
+        return json.dumps(failure.evidence(self.scene.now), sort_keys=True)
+
+    def state(
+        self,
+        phase: GroupPhase,
+        reason: Reason,
+        message: str,
+        *,
+        record: Record | None = None,
+        members: int | None = None,
+    ) -> GroupState:
+        """The group's state in these words."""
+        record = record or self.record
+        revision = self.scene.revisions.get(record.revision)
+        target = self.scene.target
+        known_members = revision.members if revision else 1
+        return GroupState(
+            index=self.index,
+            phase=phase,
+            reason=reason,
+            message=message,
+            revision=record.revision,
+            current=revision is not None and revision.pods_hash == target.pods_hash,
+            restarts=record.attempt + sum(pod.restarts for pod in self.pods),
+            members=known_members if members is None else members,
+            ready_members=sum(pod.ready for pod in self.pods),
+            nodes=tuple(pod.node for pod in self.pods if pod.node),
+            first_failure=read_evidence(record.evidence),
+        )
+
+    def _set(self, role: Role) -> ChildView | None:
+        name = names.stateful_set(self.scene.owner.name, self.index, role)
+        return self.scene.child(ChildKind.STATEFUL_SET, name)

@@ -1,0 +1,39 @@
+"""Events for what changed between two statuses: each turn of a condition is told once."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from shardwright_operator.api.constants import ConditionType, Reason
+from shardwright_operator.decide.decision import Event, EventType
+
+_BAD = {
+    (ConditionType.STALLED, "True"),
+    (ConditionType.PLAN_ACCEPTED, "False"),
+    (ConditionType.SLO_PREDICTED, "False"),
+}
+_TOLD = (ConditionType.PLAN_ACCEPTED, ConditionType.SLO_PREDICTED, ConditionType.STALLED, ConditionType.READY)
+_QUIET = frozenset({Reason.STARTING, Reason.SCALING_DOWN})
+"""Reasons of Ready=False that every start passes through: they stand in the status, and are no news."""
+
+
+def transition_events(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Event]:
+    """An Event for each condition whose status or reason has changed."""
+    before = {c.get("type"): c for c in old.get("conditions") or ()}
+    told: set[str] = set()
+    for type_ in _TOLD:
+        now = next((c for c in new.get("conditions") or () if c["type"] == type_), None)
+        if now is None or (now["status"], now["reason"]) == _state(before.get(type_)):
+            continue
+        if type_ is ConditionType.READY and now["status"] != "True" and now["reason"] in _QUIET:
+            continue
+        if now["message"] in told:
+            continue
+        told.add(now["message"])
+        bad = (type_, now["status"]) in _BAD
+        yield Event(
+            type=EventType.WARNING if bad else EventType.NORMAL, reason=now["reason"], message=now["message"]
+        )
+
+
+def _state(condition: Mapping[str, Any] | None) -> tuple[object, object]:
+    return (None, None) if condition is None else (condition.get("status"), condition.get("reason"))
