@@ -4,9 +4,10 @@ A node is only an API object; kwok keeps its lease and its conditions. What happ
 real scheduler and the real node controller make of it.
 """
 
+import contextlib
 import hashlib
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
 from control_plane.client import STRATEGIC, ApiError, Client, Json
@@ -128,13 +129,18 @@ def untaint(client: Client, name: str, key: str) -> None:
 def lose_node(client: Client, name: str, *, ready: NotReady = "Unknown") -> None:
     """Play the loss of a node: it goes NotReady and nobody confirms the end of its pods any more.
 
-    The node controller then marks its pods not ready and taints the node, and after their
-    ``tolerationSeconds`` deletes them; they stay Terminating until somebody forces them or the node is back.
+    The node controller taints the node and deletes its pods after their ``tolerationSeconds``; they stay
+    Terminating until somebody forces them or the node is back. Pods of a silent node turn not ready at once:
+    the node controller would do that after 50 s, and only when it has noticed the silence by itself.
     """
     for pod in pods_on(client, name):
         metadata = pod["metadata"]
         client.annotate("pods", metadata["name"], {f"{PLAY}/terminates-after": "24h"}, metadata["namespace"])
     client.annotate("nodes", name, {f"{PLAY}/ready": ready})
+    wait_for(lambda: not is_ready(client, name), f"node {name} is not Ready")
+    if ready == "Unknown":
+        for pod in pods_on(client, name):
+            _set_pod_ready(client, pod, "False")
 
 
 def restore_node(client: Client, name: str) -> None:
@@ -143,24 +149,37 @@ def restore_node(client: Client, name: str) -> None:
     wait_for(lambda: is_ready(client, name), f"node {name} is Ready again")
     for pod in pods_on(client, name):
         metadata = pod["metadata"]
-        try:
+        with _may_be_gone():
             client.annotate(
                 "pods", metadata["name"], {f"{PLAY}/terminates-after": None}, metadata["namespace"]
             )
             statuses = pod["status"].get("containerStatuses", ())
             if statuses and all(status["ready"] for status in statuses):
-                body = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
-                client.patch(
-                    "pods",
-                    metadata["name"],
-                    body,
-                    metadata["namespace"],
-                    subresource="status",
-                    content_type=STRATEGIC,
-                )
-        except ApiError as error:
-            if error.reason != "NotFound":
-                raise
+                _set_pod_ready(client, pod, "True")
+
+
+def _set_pod_ready(client: Client, pod: Json, status: str) -> None:
+    metadata = pod["metadata"]
+    body = {"status": {"conditions": [{"type": "Ready", "status": status}]}}
+    with _may_be_gone():
+        client.patch(
+            "pods",
+            metadata["name"],
+            body,
+            metadata["namespace"],
+            subresource="status",
+            content_type=STRATEGIC,
+        )
+
+
+@contextlib.contextmanager
+def _may_be_gone() -> Iterator[None]:
+    """Pass over objects that vanish between being listed and being written."""
+    try:
+        yield
+    except ApiError as error:
+        if error.reason != "NotFound":
+            raise
 
 
 def delete_nodes(client: Client, names: Iterable[str]) -> None:
@@ -175,11 +194,8 @@ def delete_nodes(client: Client, names: Iterable[str]) -> None:
         cordon(client, name)
         for pod in pods_on(client, name):
             metadata = pod["metadata"]
-            try:
+            with _may_be_gone():
                 client.delete("pods", metadata["name"], metadata["namespace"], grace_s=0)
-            except ApiError as error:
-                if error.reason != "NotFound":
-                    raise
         client.delete("nodes", name)
 
 

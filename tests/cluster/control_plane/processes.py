@@ -1,6 +1,6 @@
 """Child processes that never outlive their purpose.
 
-Six servers run per control plane. They must be gone after a test run, also when it was killed, and a cluster
+Five servers run per control plane. They must be gone after a test run, also when it was killed, and a cluster
 that was kept must be stoppable by another process later. So each child is remembered by pid and start time
 (a pid alone may have been reused), asks the kernel to be killed with its parent unless it is to be kept, and
 has its output in a file whose end is shown when it does not come up.
@@ -139,7 +139,7 @@ def wait_until_ready(process: Process, probe: Callable[[], bool], *, timeout_s: 
         time.sleep(0.02)
 
 
-def stop_processes(processes: Sequence[Process], *, patience_s: float = 2.0) -> None:
+def stop_processes(processes: Sequence[Process], *, patience_s: float = 0.5) -> None:
     """Ask all to end, wait, then kill the rest; returns when none of them runs any more.
 
     The API server may stay for up to a minute after SIGTERM as long as watches are open. Nothing of a test
