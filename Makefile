@@ -1,0 +1,73 @@
+# Every gate and every way to run the project, one target each. CI calls `make test`.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+CLUSTER := PYTHONPATH=tests/cluster $(BIN)/python -m control_plane
+export PIP_DISABLE_PIP_VERSION_CHECK = 1
+
+# An exported KUBECONFIG may point at a cluster that matters, so only one that is given to make itself counts.
+ifeq ($(origin KUBECONFIG),command line)
+export SHARDWRIGHT_TEST_KUBECONFIG := $(abspath $(KUBECONFIG))
+endif
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test unit lint verify bench cluster-up cluster-down generate golden constraints clean
+
+help:  ## show the targets
+	@echo 'Shardwright: plans and runs multi-node vLLM on Kubernetes. Targets:'
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo 'make demo KUBECONFIG=FILE (and test, bench) uses that cluster instead of a local one.'
+
+setup: $(STAMP)  ## install the project and its tools into .venv
+
+$(STAMP): constraints.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: set PYTHON=")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --require-hashes -r constraints.txt
+	$(BIN)/pip install --quiet --no-deps --no-build-isolation -e .
+	touch $@
+
+demo: setup  ## plan and run Llama 3.1 405B on a real API server with simulated GPU nodes
+	PYTHONPATH=tests/cluster $(BIN)/python tests/cluster/demo.py
+
+test: setup lint verify  ## all gates and all tests, on a local control plane that is built once
+	$(BIN)/pytest
+
+unit: setup  ## the tests that need no cluster
+	$(BIN)/pytest -m 'not cluster'
+
+lint: setup  ## style, types and layers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/mypy tests/cluster/control_plane
+	$(BIN)/lint-imports
+
+verify: setup  ## generated files are up to date
+	$(BIN)/shardwright crd | diff - crds/shardwright.dev_modeldeployments.yaml
+	$(BIN)/python charts/generate.py --check
+
+bench: setup  ## figures as ratios measured in one run
+	PYTHONPATH=tests/cluster $(BIN)/python tests/cluster/bench.py
+
+cluster-up: setup  ## bring up a local control plane with simulated GPU nodes and keep it
+	$(CLUSTER) up
+
+cluster-down: setup  ## stop it
+	$(CLUSTER) down
+
+generate: setup  ## write the generated files anew
+	$(BIN)/shardwright crd > crds/shardwright.dev_modeldeployments.yaml
+	$(BIN)/python charts/generate.py
+
+golden: setup  ## write the golden manifests anew; review the diff
+	SHARDWRIGHT_UPDATE_GOLDEN=1 $(BIN)/pytest -q tests/operator tests/chart
+
+constraints:  ## pin all dependencies anew, with hashes and without addresses (needs uv)
+	uv pip compile pyproject.toml --extra operator --group dev --universal --generate-hashes \
+	  --no-emit-index-url --python-version 3.11 --custom-compile-command 'make constraints' -q -o constraints.txt
+
+clean:  ## remove what set-up made in this folder; the cache stays
+	rm -rf $(VENV) .local .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

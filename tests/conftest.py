@@ -1,0 +1,35 @@
+"""A skipped test is a test that proves nothing: only those listed in ``skips.txt`` may be."""
+
+from pathlib import Path
+
+import pytest
+
+LISTED = Path(__file__).with_name("skips.txt")
+
+
+def _listed() -> list[str]:
+    lines = LISTED.read_text().splitlines()
+    return [line.partition(": ")[0] for line in lines if line and not line.startswith("#")]
+
+
+class _SkipGuard:
+    def __init__(self) -> None:
+        self.listed = _listed()
+        self.unlisted: list[str] = []
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.skipped and not any(part in report.nodeid for part in self.listed):
+            self.unlisted.append(report.nodeid)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if self.unlisted:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        for nodeid in self.unlisted:
+            terminalreporter.write_line(f"skipped without being listed in tests/skips.txt: {nodeid}", red=True)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(_SkipGuard())
