@@ -8,6 +8,7 @@ from shardwright_operator.apply.events import EventRecorder
 from shardwright_operator.apply.notes import WriteLedger
 from shardwright_operator.apply.writer import Writer
 from shardwright_operator.cluster import KINDS, Cluster
+from shardwright_operator.decide import DecideSettings, decide
 from shardwright_operator.decide.decision import Decision
 from shardwright_operator.intake import Intake
 from shardwright_operator.metrics import Metrics
@@ -20,9 +21,9 @@ from shardwright_operator.settings import Settings
 
 def standard_decide(settings: Settings) -> Decide:
     """The operator's own decisions under the settings."""
-    from shardwright_operator.decide import DecideSettings, decide  # noqa: PLC0415
-
-    decide_settings = DecideSettings(operator_version=settings.operator_version)
+    decide_settings = DecideSettings(
+        operator_version=settings.operator_version, default_image=settings.default_image
+    )
 
     def decide_now(observed: Observed, now: datetime) -> Decision:
         return decide(observed, now, decide_settings)

@@ -12,6 +12,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from shardwright_operator.api.engine_image import DEFAULT_IMAGE
+
 ENVIRONMENT_PREFIX = "SHARDWRIGHT_"
 
 
@@ -77,6 +79,12 @@ class Settings(BaseModel):
     )
     log_format: LogFormat = Field(LogFormat.JSON, description="json or text")
     log_level: LogLevel = Field(LogLevel.INFO, description="debug, info, warning or error")
+    default_image: str = Field(
+        DEFAULT_IMAGE,
+        min_length=1,
+        max_length=512,
+        description="engine image of resources that name none",
+    )
     operator_version: str = Field(
         default_factory=installed_version,
         min_length=1,

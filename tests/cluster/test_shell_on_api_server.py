@@ -128,9 +128,7 @@ def test_requests_and_their_errors(cluster: Cluster, api: Client, namespace: str
     on_cluster(cluster, test)
 
 
-def test_unforced_apply_does_not_take_a_foreign_object(
-    cluster: Cluster, api: Client, namespace: str
-) -> None:
+def test_unforced_apply_does_not_take_a_foreign_object(cluster: Cluster, api: Client, namespace: str) -> None:
     made = api.create(resource(namespace))
     foreign = {
         "apiVersion": "v1",
@@ -182,9 +180,7 @@ def played(observed: Observed, now: datetime) -> Decision:
     owner = {"metadata": {"namespace": found.key.namespace, "name": found.key.name, "uid": found.uid}}
     manifest = service(owner, found.key.name)
     place = (ChildKind.SERVICE, found.key.name)
-    write: Apply | None = needed_write(
-        manifest, observed.children.get(place), observed.notes.get(place), now
-    )
+    write: Apply | None = needed_write(manifest, observed.children.get(place), observed.notes.get(place), now)
     refused = observed.notes.get(place)
     status: dict[str, Any] = {"observedGeneration": found.generation}
     if refused is not None and refused.refused:
@@ -230,8 +226,10 @@ def test_whole_shell_creates_repairs_and_reports(cluster: Cluster, api: Client, 
         )
         api.delete("services", "after", namespace)
         wait_for(
-            lambda: (api.find("services", "after", namespace) or made)["metadata"]["uid"]
-            != made["metadata"]["uid"],
+            lambda: (
+                (api.find("services", "after", namespace) or made)["metadata"]["uid"]
+                != made["metadata"]["uid"]
+            ),
             "a lost child is made again",
         )
         api.patch("services", "before", {"spec": {"selector": {"a": "x"}}}, namespace)
