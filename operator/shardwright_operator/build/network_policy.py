@@ -17,8 +17,7 @@ def network_policy(owner: Owner, group: int, network: NetworkSpec) -> Manifest:
     The port goes by its name, which only leaders have: it follows each pod's own template, also while an
     older revision with another port number still runs.
     """
-    members = {"matchLabels": selector(owner, group)}
-    ingress: list[Manifest] = [{"from": [{"podSelector": members}]}]
+    ingress: list[Manifest] = [{"from": [{"podSelector": {"matchLabels": selector(owner, group)}}]}]
     api: Manifest = {"ports": [{"port": API_PORT_NAME, "protocol": "TCP"}]}
     if network.clients is None:
         ingress.append(api)
@@ -29,7 +28,11 @@ def network_policy(owner: Owner, group: int, network: NetworkSpec) -> Manifest:
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
         "metadata": metadata(owner, names.group(owner.name, group), group),
-        "spec": {"podSelector": members, "policyTypes": ["Ingress"], "ingress": ingress},
+        "spec": {
+            "podSelector": {"matchLabels": selector(owner, group)},
+            "policyTypes": ["Ingress"],
+            "ingress": ingress,
+        },
     }
 
 

@@ -93,12 +93,11 @@ def pod_template(inputs: PodInputs, role: Role) -> Manifest:
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": grace_s,
         "securityContext": _pod_security(inputs),
+        **({"initContainers": [_waiting(inputs, role)]} if inputs.ray else {}),
         "containers": [_container(inputs, role, delay_s=delay_s)],
         "volumes": _volumes(inputs),
         **placement(spec.scheduling, inputs.pool, inputs.owner, members=inputs.plan.nodes),
     }
-    if inputs.ray:
-        pod["initContainers"] = [_waiting(inputs, role)]
     if spec.engine.image_pull_secrets:
         pod["imagePullSecrets"] = [{"name": secret.name} for secret in spec.engine.image_pull_secrets]
     if network.host:

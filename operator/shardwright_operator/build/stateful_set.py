@@ -71,14 +71,13 @@ def _stateful_set(
     spec: Manifest = {
         "serviceName": names.ranks_service(owner.name, group),
         "replicas": replicas,
+        **({} if role is Role.LEADER else {"ordinals": {"start": 1}}),
         "podManagementPolicy": "Parallel",
         "updateStrategy": {"type": "OnDelete"},
         "revisionHistoryLimit": HISTORY_LIMIT,
         "selector": {"matchLabels": selector(owner, group, role)},
         "template": _of_group(template, {**labels(owner, group, role), **pods}, selector(owner, group)),
     }
-    if role is not Role.LEADER:
-        spec["ordinals"] = {"start": 1}
     return {
         "apiVersion": "apps/v1",
         "kind": "StatefulSet",

@@ -1,0 +1,79 @@
+"""Which edits change pods, and that rendering follows from spec and plan alone."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from shardwright_operator.api.errors import SpecError
+from shardwright_operator.api.v1alpha1 import parse_spec
+from shardwright_operator.build.owner import Owner
+from shardwright_operator.build.pool import PoolSelection
+from shardwright_operator.build.template import pod_inputs_hash, render_templates
+from shardwright_planner.plan import Plan
+
+NAME = "meta-llama/Llama-3.1-8B-Instruct"
+BASE: dict[str, Any] = {"replicas": 1, "model": {"name": NAME}}
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        pytest.param({"replicas": 5}, id="replicas"),
+        pytest.param({"slo": {"concurrency": 64}}, id="service level"),
+        pytest.param({"workload": {"inputTokens": 100}}, id="workload"),
+        pytest.param({"hardware": {"gpu": "H100-SXM-80GB"}}, id="hardware"),
+        pytest.param({"rollout": {"paused": True}}, id="rollout"),
+        pytest.param({"recovery": {"maxRestarts": 2}}, id="recovery"),
+        pytest.param({"network": {"clients": [{"podSelector": {}}]}}, id="clients of the API"),
+        pytest.param({"network": {"nodeBandwidthGbps": 400}}, id="bandwidth for predictions"),
+        pytest.param(
+            {"model": {"name": NAME, "config": {"hidden_size": 1}}}, id="config, which is planned with"
+        ),
+        pytest.param({"engine": {"env": [], "extraArgs": None}}, id="empty sections"),
+        pytest.param({"engine": {"maxNumSeqs": 64}}, id="a pin of what was planned anyway"),
+    ],
+)
+def test_edit_without_effect_on_pods(edit: dict[str, Any], make_plan: Callable[..., Plan]) -> None:
+    assert pod_inputs_hash({**BASE, **edit}, make_plan()) == pod_inputs_hash(BASE, make_plan())
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        pytest.param({"model": {"name": NAME, "servedName": "chat"}}, id="served name"),
+        pytest.param({"engine": {"env": [{"name": "A", "value": "1"}]}}, id="environment"),
+        pytest.param({"engine": {"image": "vllm/vllm-openai:v0.33.0"}}, id="image"),
+        pytest.param({"network": {"profile": "tcp"}}, id="network profile"),
+        pytest.param({"storage": {"sharedMemory": "4Gi"}}, id="shared memory"),
+        pytest.param({"scheduling": {"nodeSelector": {"zone": "a"}}}, id="placement"),
+        pytest.param({"recovery": {"startupTimeout": "1h"}}, id="start-up time"),
+    ],
+)
+def test_edit_that_changes_pods(edit: dict[str, Any], make_plan: Callable[..., Plan]) -> None:
+    assert pod_inputs_hash({**BASE, **edit}, make_plan()) != pod_inputs_hash(BASE, make_plan())
+
+
+def test_plan_counts_by_what_the_engine_gets(make_plan: Callable[..., Plan]) -> None:
+    plain = pod_inputs_hash(BASE, make_plan())
+    assert pod_inputs_hash(BASE, make_plan(reason="Said otherwise.", max_concurrency=1.0)) == plain
+    assert pod_inputs_hash(BASE, make_plan(max_num_seqs=65)) != plain
+
+
+def test_rendering_is_repeatable(owner: Owner, pool: PoolSelection, two_nodes: Plan) -> None:
+    first, second = (render_templates(parse_spec(BASE), two_nodes, pool, owner) for _ in range(2))
+    assert str(first) == str(second)
+
+
+def test_user_left_to_the_cluster(owner: Owner, make_plan: Callable[..., Plan]) -> None:
+    leader, _ = render_templates(parse_spec(BASE), make_plan(), PoolSelection(), owner, user_id=None)
+    assert leader["spec"]["securityContext"] == {
+        "runAsNonRoot": True,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+
+
+def test_unknown_engine_is_refused(owner: Owner, pool: PoolSelection, make_plan: Callable[..., Plan]) -> None:
+    spec = parse_spec({**BASE, "engine": {"image": "registry.example:5000/vllm:nightly"}})
+    with pytest.raises(SpecError, match=r"0\.32"):
+        render_templates(spec, make_plan(), pool, owner)
