@@ -77,3 +77,41 @@ def test_unknown_engine_is_refused(owner: Owner, pool: PoolSelection, make_plan:
     spec = parse_spec({**BASE, "engine": {"image": "registry.example:5000/vllm:nightly"}})
     with pytest.raises(SpecError, match=r"0\.32"):
         render_templates(spec, make_plan(), pool, owner)
+
+
+@pytest.mark.parametrize(
+    ("executor", "sizes", "ports"),
+    [
+        pytest.param("ray", {"tensor_parallel": 8, "pipeline_parallel": 2}, [8100, 6379], id="Ray's head"),
+        pytest.param("mp", {"data_parallel": 16}, [8100, 29500, 29550], id="data-parallel handshake"),
+    ],
+)
+def test_fixed_ports_are_declared_on_the_host(
+    executor: str,
+    sizes: dict[str, object],
+    ports: list[int],
+    owner: Owner,
+    make_plan: Callable[..., Plan],
+) -> None:
+    spec = parse_spec(
+        {
+            **BASE,
+            "engine": {"executor": executor, "port": 8100},
+            "network": {"hostNetwork": True, "socketInterface": "eth1"},
+        }
+    )
+    leader, _ = render_templates(spec, make_plan(nodes=2, **sizes), PoolSelection(), owner)
+    assert [port["hostPort"] for port in leader["spec"]["containers"][0]["ports"]] == ports
+
+
+def test_pull_policy_of_every_container(owner: Owner, two_nodes: Plan) -> None:
+    spec = parse_spec({**BASE, "engine": {"executor": "ray", "imagePullPolicy": "Always"}})
+    leader, _ = render_templates(spec, two_nodes, PoolSelection(), owner)
+    pod = leader["spec"]
+    assert [c["imagePullPolicy"] for c in pod["initContainers"] + pod["containers"]] == ["Always", "Always"]
+
+
+def test_scheduler_of_the_users_choice(owner: Owner, make_plan: Callable[..., Plan]) -> None:
+    spec = parse_spec({**BASE, "scheduling": {"schedulerName": "volcano"}})
+    leader, _ = render_templates(spec, make_plan(), PoolSelection(), owner)
+    assert leader["spec"]["schedulerName"] == "volcano"
