@@ -1,9 +1,13 @@
 """The embedded planner: model facts, hardware and a service level in; an explained plan out."""
 
+from shardwright_planner.catalogue import find_model, model_names
+from shardwright_planner.config import model_from_config
 from shardwright_planner.errors import PlanInputError
+from shardwright_planner.fingerprint import input_hash
 from shardwright_planner.hardware import GPUS, Gpu, find_gpu
 from shardwright_planner.model import ModelFacts
 from shardwright_planner.plan import Plan
+from shardwright_planner.planner import plan
 from shardwright_planner.request import (
     EngineOptions,
     Executor,
@@ -14,8 +18,7 @@ from shardwright_planner.request import (
     ServiceLevel,
     Workload,
 )
-
-PLANNER_VERSION = "1"
+from shardwright_planner.version import PLANNER_VERSION
 
 __all__ = [
     "GPUS",
@@ -33,4 +36,9 @@ __all__ = [
     "ServiceLevel",
     "Workload",
     "find_gpu",
+    "find_model",
+    "input_hash",
+    "model_from_config",
+    "model_names",
+    "plan",
 ]

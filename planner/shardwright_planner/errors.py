@@ -1,7 +1,7 @@
-"""The one exception of the library, so that a caller can turn every refusal into a message without parsing it.
+"""The one exception of the library, so that every refusal can become a message without being parsed.
 
 "Does not fit" is not an error: it is a plan with ``feasible`` False. An error means that the question itself
-cannot be answered: an unknown GPU, a pinned size that the engine would refuse, a config without a hidden size.
+cannot be answered: an unknown GPU, a pinned size that the engine would refuse, a config without its sizes.
 """
 
 

@@ -1,7 +1,7 @@
 """Facts of a model's architecture: what decides its size, its cache and how it may be split.
 
-A model is a *pattern* over a few *kinds* of layers. That one shape holds plain decoders, sparse ones with dense
-first layers, sliding-window mixes and state-space hybrids, and it keeps the arithmetic linear in the
+A model is a *pattern* over a few *kinds* of layers. That one shape holds plain decoders, sparse ones with
+dense first layers, sliding-window mixes and state-space hybrids, and it keeps the arithmetic linear in the
 number of kinds instead of the number of layers.
 """
 
@@ -123,6 +123,7 @@ class ModelFacts:
     language model. ``extra_parameters`` are in the checkpoint but not loaded for plain decoding (MTP layers).
     ``nominal_parameters`` is the rounded count people quote; only the simple estimator uses it.
     ``confidence`` is "high" for families that the arithmetic was checked on, else "low".
+    ``source_digest`` is empty for catalogue models and names the given config.json otherwise.
     """
 
     name: str
@@ -140,6 +141,7 @@ class ModelFacts:
     extra_parameters: int = 0
     nominal_parameters: int | None = None
     confidence: str = "high"
+    source_digest: str = ""
 
     @property
     def layer_count(self) -> int:

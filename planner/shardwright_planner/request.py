@@ -91,7 +91,11 @@ class EngineOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRequest:
-    """One question to the planner."""
+    """One question to the planner.
+
+    ``hardware_key`` is what the user said about hardware, in any stable form. It is an input of the plan,
+    whereas the pools may have been found in the cluster and come and go.
+    """
 
     model: ModelFacts
     pools: tuple[Pool, ...]
@@ -99,3 +103,4 @@ class PlanRequest:
     service_level: ServiceLevel = field(default_factory=ServiceLevel)
     pins: Pins = field(default_factory=Pins)
     engine: EngineOptions = field(default_factory=EngineOptions)
+    hardware_key: str = ""

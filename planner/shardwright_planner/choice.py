@@ -1,0 +1,125 @@
+"""The choice among candidates, and one line for each that was not chosen.
+
+Order: meets the service level, fewest GPUs, fewest nodes, smallest pipeline, then throughput per GPU. Within
+a tenth of the best throughput the plainer layout wins, since the prediction is not finer than that.
+"""
+
+from collections.abc import Sequence
+
+from shardwright_planner.evaluation import Candidate, shortage
+from shardwright_planner.plan import Rule, SplitCause
+from shardwright_planner.request import Pins
+
+PLAIN_WITHIN = 1.10
+
+
+def choose(found: Sequence[Candidate]) -> Candidate | None:
+    """The candidate to deploy, or None if nothing fits.
+
+    If nothing meets the service level, the one that comes closest to it.
+    """
+    fitting = [candidate for candidate in found if candidate.fits]
+    if not fitting:
+        return None
+    meeting = [candidate for candidate in fitting if candidate.meets]
+    if meeting:
+        least = min(map(_size, meeting))
+        return _plainest([candidate for candidate in meeting if _size(candidate) == least])
+    closest = min(round(candidate.miss_ratio, 2) for candidate in fitting)
+    near = [candidate for candidate in fitting if round(candidate.miss_ratio, 2) == closest]
+    least = min(map(_size, near))
+    return _plainest([candidate for candidate in near if _size(candidate) == least])
+
+
+def nearest(found: Sequence[Candidate]) -> Candidate | None:
+    """The legal candidate that lacks least, when nothing fits."""
+    legal = [(c.fit.missing_bytes, c) for c in found if c.fit is not None]
+    if not legal:
+        return None
+    # Within a tenth the documented layout is the better example: TP in the node before many stages.
+    close = min(missing for missing, _ in legal) * 1.1
+    near = [c for missing, c in legal if missing <= close]
+    return min(near, key=lambda c: (c.layout.nodes, c.layout.pipeline, c.layout.data, -c.layout.world))
+
+
+def _size(candidate: Candidate) -> tuple[int, int, int]:
+    layout = candidate.layout
+    return layout.world, layout.nodes, layout.pipeline
+
+
+def _plainest(found: Sequence[Candidate]) -> Candidate:
+    best = max(candidate.tokens_per_second_per_gpu for candidate in found)
+    close = [c for c in found if c.tokens_per_second_per_gpu * PLAIN_WITHIN >= best]
+    return min(close, key=lambda c: (c.layout.data, c.layout.expert, -c.tokens_per_second_per_gpu))
+
+
+def rejection(candidate: Candidate, chosen: Candidate) -> str:
+    """Why a candidate was not chosen, in one line."""
+    if candidate.violation is not None:
+        return candidate.violation
+    if not candidate.fits:
+        return shortage(candidate)
+    mine, other = candidate.layout, chosen.layout
+    missed = miss_text(candidate)
+    if missed and chosen.meets:
+        return f"fits, but {missed}"
+    if chosen.meets and mine.world > other.world:
+        return f"fits, but takes {mine.world} GPUs where {other.world} suffice"
+    if missed and candidate.miss_ratio > chosen.miss_ratio:
+        return f"fits, but {missed}, further off than {other.label()}"
+    if mine.world != other.world:
+        return f"fits and comes no closer to the service level, with {mine.world} GPUs"
+    if mine.nodes != other.nodes:
+        return f"fits, but spreads over {mine.nodes} nodes instead of {other.nodes}"
+    if mine.pipeline != other.pipeline:
+        return f"fits, but with {mine.pipeline} stages instead of {other.pipeline} at equal GPUs"
+    if candidate.tokens_per_second_per_gpu * PLAIN_WITHIN >= chosen.tokens_per_second_per_gpu:
+        return f"fits and is about as fast; {other.label()} is the plainer layout"
+    rates = f"{candidate.tokens_per_second_per_gpu:.0f} against {chosen.tokens_per_second_per_gpu:.0f}"
+    return f"fits, but predicts fewer tokens per second and GPU: {rates}"
+
+
+def miss_text(candidate: Candidate) -> str:
+    """Which service levels are missed and by how much; empty if none is."""
+    parts = [
+        f"{name} of up to {milliseconds(high)} misses {milliseconds(goal)} by {100 * (high / goal - 1):.0f} %"
+        for name, high, goal in candidate.misses()
+    ]
+    return " and ".join(parts)
+
+
+def milliseconds(seconds: float) -> str:
+    """Seconds as people read latencies."""
+    return f"{seconds:.1f} s" if seconds >= 10 else f"{seconds * 1000:.0f} ms"
+
+
+def rule_of(candidate: Candidate, pins: Pins) -> Rule:
+    """Which documented rule a layout follows."""
+    layout = candidate.layout
+    if pins.tensor is not None and pins.pipeline is not None:
+        return Rule.PINNED
+    if layout.world == 1:
+        return Rule.ONE_GPU
+    if layout.data > 1:
+        return Rule.DATA_EXPERT
+    if layout.crosses_nodes:
+        return Rule.CROSS_NODE_TENSOR
+    if layout.pipeline == 1:
+        return Rule.TENSOR_IN_NODE
+    if layout.nodes > 1 and layout.pipeline == layout.nodes:
+        return Rule.TENSOR_AND_PIPELINE
+    return Rule.PIPELINE
+
+
+def split_cause(found: Sequence[Candidate], chosen: Candidate) -> SplitCause:
+    """What ruled out every smaller layout."""
+    if chosen.layout.world == 1:
+        return SplitCause.NOT_SPLIT
+    smaller = [c for c in found if c.layout.world < chosen.layout.world and c.fit is not None]
+    if not smaller:
+        return SplitCause.PINNED
+    if any(candidate.fits for candidate in smaller):
+        return SplitCause.LATENCY
+    if any(candidate.fit is not None and candidate.fit.weights_fit for candidate in smaller):
+        return SplitCause.CACHE
+    return SplitCause.WEIGHTS

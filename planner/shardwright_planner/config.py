@@ -1,0 +1,147 @@
+"""From a config.json to the facts the planner needs.
+
+Unknown keys are ignored: a config carries dozens that decide nothing about size. What cannot be read is
+refused by the key's name, and families that the arithmetic was not checked on are marked as low confidence.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+
+from shardwright_planner.errors import PlanInputError
+from shardwright_planner.keys import Keys
+from shardwright_planner.layers import layer_kinds
+from shardwright_planner.model import Experts, LayerKind, ModelFacts, Quantization
+from shardwright_planner.quantization import SkipList, parse_quantization, skipped_modules
+from shardwright_planner.tensors import Part, layer_matrices
+
+# transformers' own defaults where the key is absent: these families share the embedding with the head.
+TIED_BY_DEFAULT = ("gemma", "cohere", "gpt2", "opt", "bloom", "falcon", "gpt_bigcode")
+CHECKED_FAMILIES = (
+    *("llama", "mistral", "mixtral", "qwen2", "qwen3", "deepseek_v2", "deepseek_v3", "gpt_oss", "gemma2"),
+    *("gemma3", "kimi_k2"),
+)
+DTYPES = {"bfloat16": "bfloat16", "float16": "float16", "half": "float16", "float32": "bfloat16"}
+
+
+def model_from_config(config: Mapping[str, object], *, name: str) -> ModelFacts:
+    """The facts in a config.json's own keys.
+
+    Args:
+        config: the parsed file; keys of wrappers (``text_config``) are found one level down.
+        name: what to call the model in plans and messages.
+
+    Raises:
+        PlanInputError: if a size is missing or makes no sense, or the quantization is unknown.
+    """
+    top = Keys(config)
+    inner = top.section("text_config", "llm_config", "language_config")
+    keys = Keys({**config, **inner.values}, inner.path) if inner else top
+    model_type = (keys.text("model_type") or top.text("model_type")).lower()
+    architectures = top.names("architectures") or keys.names("architectures")
+    layers = layer_kinds(keys, model_type)
+    _check_layers(layers, keys)
+    hidden = keys.size("hidden_size", "n_embd", "d_model")
+    quantization, layers = _quantized(top, inner, layers, hidden)
+    kinds = tuple(dict.fromkeys(layers))
+    index = {kind: position for position, kind in enumerate(kinds)}
+    return ModelFacts(
+        name=name,
+        architecture=architectures[0] if architectures else "",
+        hidden_size=hidden,
+        kinds=kinds,
+        layers=tuple(index[kind] for kind in layers),
+        vocab_size=keys.size("vocab_size", "padded_vocab_size"),
+        tied_embeddings=_tied(keys, top, model_type),
+        max_position=_max_position(keys),
+        dtype=_dtype(keys, top),
+        quantization=quantization,
+        tower_parameters=_tower(top),
+        extra_parameters=_extra(keys, layers, hidden),
+        confidence="high" if model_type.startswith(CHECKED_FAMILIES) else "low",
+        source_digest=_digest(config),
+    )
+
+
+def _check_layers(layers: list[LayerKind], keys: Keys) -> None:
+    if not 1 <= len(layers) <= 2048:
+        raise PlanInputError(
+            field=f"{keys.path}.num_hidden_layers",
+            value=len(layers),
+            limit="a model has 1 to 2048 layers",
+            remedy="check the config against the model's own config.json",
+        )
+
+
+def _quantized(
+    top: Keys, inner: Keys | None, layers: list[LayerKind], hidden: int
+) -> tuple[Quantization | None, list[LayerKind]]:
+    section = top.section("quantization_config", "compression_config")
+    if section is None and inner is not None:
+        section = inner.section("quantization_config")
+    if section is None or not section.values:
+        return None, layers
+    skips = SkipList(skipped_modules(section.values))
+    names = {kind: _module_names(kind, hidden) for kind in dict.fromkeys(layers)}
+    marked = []
+    for position, kind in enumerate(layers):
+        left = frozenset(module for module in names[kind] if skips.skips(position, module))
+        marked.append(replace(kind, unquantized=left))
+    return parse_quantization(section.values), marked
+
+
+def _module_names(kind: LayerKind, hidden: int) -> tuple[str, ...]:
+    return tuple(m.name for m in layer_matrices(kind, hidden) if m.part not in {Part.VECTOR, Part.ROUTER})
+
+
+def _tied(keys: Keys, top: Keys, model_type: str) -> bool:
+    default = model_type.startswith(TIED_BY_DEFAULT)
+    source = keys if "tie_word_embeddings" in keys.values else top
+    return source.flag("tie_word_embeddings", default=default)
+
+
+def _max_position(keys: Keys) -> int:
+    positions = keys.optional_size("max_position_embeddings", "n_positions", "max_seq_len", "seq_length")
+    scaling = keys.section("rope_scaling", "rope_parameters")
+    length = positions or 2048
+    if scaling is not None:
+        factor = scaling.values.get("factor")
+        kind = scaling.text("rope_type", "type")
+        # As vLLM derives it (config/model.py): llama3 and longrope state the extended length themselves.
+        if isinstance(factor, int | float) and kind in {"yarn", "linear", "dynamic"}:
+            original = scaling.optional_size("original_max_position_embeddings")
+            length = int((original or length) * factor)
+    return length
+
+
+def _dtype(keys: Keys, top: Keys) -> str:
+    stated = keys.text("dtype", "torch_dtype") or top.text("dtype", "torch_dtype") or "bfloat16"
+    return DTYPES.get(stated, "bfloat16")
+
+
+def _extra(keys: Keys, layers: list[LayerKind], hidden: int) -> int:
+    # A multi-token-prediction layer: one decoder layer, a projection of two hidden states, three norms.
+    count = keys.optional_size("num_nextn_predict_layers", "mtp_num_hidden_layers") or 0
+    if not count:
+        return 0
+    kind = next((k for k in reversed(layers) if isinstance(k.feed_forward, Experts)), layers[-1])
+    return count * (
+        sum(m.parameters for m in layer_matrices(kind, hidden)) + 2 * hidden * hidden + 3 * hidden
+    )
+
+
+def _tower(top: Keys) -> int:
+    vision = top.section("vision_config")
+    if vision is None:
+        return 0
+    depth = vision.optional_size("depth", "num_hidden_layers", "layers") or 0
+    width = vision.optional_size("hidden_size", "embed_dim", "width") or 0
+    inward = vision.optional_size("intermediate_size") or 4 * width
+    patch = vision.optional_size("patch_size", "spatial_patch_size") or 14
+    return depth * (4 * width * width + 2 * width * inward) + 3 * patch * patch * width
+
+
+def _digest(config: Mapping[str, object]) -> str:
+    text = json.dumps(config, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

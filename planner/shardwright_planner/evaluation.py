@@ -1,0 +1,169 @@
+"""One candidate with its verdict: legal or not, fits or not, fast enough or not."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from shardwright_planner.candidates import candidates
+from shardwright_planner.gpu import GIB
+from shardwright_planner.latency import Latency, StepClock
+from shardwright_planner.layout import Layout
+from shardwright_planner.legality import Legality
+from shardwright_planner.memory import Fit, assess
+from shardwright_planner.partition import balanced_partition
+from shardwright_planner.request import Pins
+from shardwright_planner.setting import Setting
+from shardwright_planner.weights import WeightTable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A layout on a pool. ``fit`` is None where it is illegal, ``latency`` where it was not needed."""
+
+    setting: Setting
+    layout: Layout
+    violation: str | None = None
+    fit: Fit | None = None
+    latency: Latency | None = None
+
+    @property
+    def fits(self) -> bool:
+        """Whether it is legal and holds the goal."""
+        return self.fit is not None and self.fit.fits
+
+    def misses(self) -> Iterator[tuple[str, float, float]]:
+        """(figure, predicted high end, goal) in seconds for each service level that is missed."""
+        level, latency = self.setting.service_level, self.latency
+        if latency is None:
+            return
+        figures = (
+            ("time per output token", latency.token_range_s[1], level.time_per_output_token_s),
+            ("time to first token", latency.first_range_s[1], level.time_to_first_token_s),
+        )
+        yield from ((name, high, goal) for name, high, goal in figures if goal is not None and high > goal)
+
+    @property
+    def meets(self) -> bool:
+        """Whether it fits and no stated service level is missed."""
+        return self.fits and self.latency is not None and not any(True for _ in self.misses())
+
+    @property
+    def miss_ratio(self) -> float:
+        """The largest predicted figure over its goal; 1 where everything is met."""
+        return max((high / goal for _, high, goal in self.misses()), default=1.0)
+
+    @property
+    def tokens_per_second_per_gpu(self) -> float:
+        """Predicted output tokens per second and GPU."""
+        return self.latency.tokens_per_second / self.layout.world if self.latency else 0.0
+
+    def timed(self, table: WeightTable) -> "Candidate":
+        """The same with its latency."""
+        if not self.fits or self.latency is not None:
+            return self
+        return replace(self, latency=StepClock(self.setting, table, self.layout).latency())
+
+
+def judged(setting: Setting, table: WeightTable, legality: Legality, pins: Pins) -> list[Candidate]:
+    """Every candidate of a pool with its legality and memory, fewest GPUs first."""
+    found = []
+    for layout in candidates(setting.model, setting.pool, pins):
+        violation = legality.violation(layout)
+        if layout.expert and layout.data == 1 and pins.expert is None and _plain_twin(found, layout):
+            continue  # cutting the experts is legal, so that nothing is gained
+        if violation is not None:
+            found.append(Candidate(setting=setting, layout=layout, violation=violation))
+            continue
+        fit = assess(setting, table, layout)
+        if not fit.fits and layout.pipeline > 1 and layout.own_partition and pins.pipeline_partition is None:
+            layout, fit = rebalanced(setting, table, layout, fit)  # noqa: PLW2901  the better of two
+        found.append(Candidate(setting=setting, layout=layout, fit=fit))
+    return found
+
+
+def _plain_twin(found: Sequence[Candidate], layout: Layout) -> bool:
+    twin = replace(layout, expert=False)
+    return any(c.layout == twin and c.violation is None for c in found[-2:])
+
+
+def rebalanced(setting: Setting, table: WeightTable, layout: Layout, fit: Fit) -> tuple[Layout, Fit]:
+    """The layout with stages evened out by bytes, where that leaves less missing than vLLM's own split.
+
+    The last stage of a large model runs out first (head, sampler, one layer more): on three nodes of 8 x
+    80 GB a 16-bit DeepSeek needs another split than the engine's. Mixed cache groups keep the engine's split,
+    whose strides balance them.
+    """
+    if not fit.cache.is_uniform or not 0 < _lacking(fit) <= _spare(fit):
+        return layout, fit
+    costs = table.costs(layout)
+    per_layer = [costs[kind].resident_bytes for kind in setting.model.layers]
+    page = fit.cache.page_bytes // fit.cache.block_tokens
+    budgets = [
+        s.cache + s.free + s.weights - _unusable(setting, table, layout, i) for i, s in enumerate(fit.stages)
+    ]
+    sizes = balanced_partition(per_layer, [page] * len(per_layer), budgets)
+    if sizes is None or sizes == layout.partition:
+        return layout, fit
+    other = replace(layout, partition=sizes, own_partition=False)
+    better = assess(setting, table, other)
+    return (other, better) if better.missing_bytes < fit.missing_bytes else (layout, fit)
+
+
+def _lacking(fit: Fit) -> int:
+    return sum(stage.missing for stage in fit.stages)
+
+
+def _spare(fit: Fit) -> int:
+    return sum(stage.free + stage.cache for stage in fit.stages)
+
+
+def _unusable(setting: Setting, table: WeightTable, layout: Layout, stage: int) -> int:
+    outside = int(setting.pool.gpu.memory_bytes * (1.0 - setting.utilization))
+    return outside + table.ends_bytes(layout, stage)
+
+
+def timed(found: Sequence[Candidate], tables: dict[int, WeightTable]) -> list[Candidate]:
+    """The candidates with latencies, as far as the choice can depend on them.
+
+    Candidates are in order of GPUs: once one meets its service level, larger ones cannot be chosen any more
+    and are not timed.
+    """
+    result = []
+    enough: int | None = None
+    for candidate in sorted(found, key=lambda c: c.layout.world):
+        if candidate.fits and (enough is None or candidate.layout.world <= enough):
+            done = candidate.timed(tables[candidate.setting.dtype_bytes])
+            if done.meets and enough is None:
+                enough = done.layout.world
+            result.append(done)
+        else:
+            result.append(candidate)
+    return result
+
+
+def shortage(candidate: Candidate) -> str:
+    """Why a legal candidate does not fit, with the numbers of its tightest stage."""
+    fit, setting, layout = candidate.fit, candidate.setting, candidate.layout
+    if fit is None:
+        return candidate.violation or ""
+    index = max(range(len(fit.stages)), key=lambda i: fit.stages[i].missing)
+    stage = fit.stages[index]
+    where = f" on stage {index + 1} of {layout.pipeline}" if layout.pipeline > 1 else ""
+    allowed = setting.pool.gpu.memory_bytes * setting.utilization
+    if not fit.weights_fit:
+        return (
+            f"weights of {gib(stage.weights)} GiB per GPU{where} leave no cache: each GPU may use "
+            f"{gib(allowed)} GiB and lacks {gib(stage.missing)} GiB"
+        )
+    holds = int(fit.concurrency(setting.context_tokens))
+    longest = fit.longest_request()
+    if longest < setting.longest_tokens:
+        return f"longest request that fits has {longest} tokens, {setting.longest_tokens} are needed"
+    return (
+        f"cache holds {holds} of {setting.service_level.concurrency} requests of {setting.context_tokens} "
+        f"tokens and lacks {gib(stage.missing)} GiB per GPU{where}"
+    )
+
+
+def gib(size: float) -> str:
+    """Bytes as GiB with one decimal."""
+    return f"{size / GIB:.1f}"

@@ -1,0 +1,150 @@
+"""The KV cache in vLLM's own terms: groups of layers, blocks, and how many of them a request needs.
+
+Following vLLM 0.33 v1/kv_cache_interface.py and v1/core/kv_cache_planning.py: layers of one type are cut into
+groups of equal size, every group has one page per layer in a block, and a block's bytes on a worker are those
+of the fullest group among the layers that the worker holds.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from shardwright_planner.model import (
+    Attention,
+    LatentAttention,
+    LayerKind,
+    LinearAttention,
+    Mamba,
+    ModelFacts,
+)
+
+BLOCK_TOKENS = 16
+LATENT_OPAQUE_BYTES = 656  # fp8_ds_mla: 512 latent, 16 scale and 128 rotary bytes per token and layer
+
+
+class Retention(StrEnum):
+    """What a layer keeps of a sequence."""
+
+    FULL = "full"
+    WINDOW = "window"
+    STATE = "state"
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """What one layer caches on one rank."""
+
+    retention: Retention
+    token_bytes: int  # per token; 0 for a state
+    window: int = 0
+    state_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Layers that share one block table."""
+
+    spec: Spec
+    layers: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CacheLayout:
+    """All groups of a model for one tensor size, with the block they share."""
+
+    groups: tuple[Group, ...]
+    block_tokens: int
+    page_bytes: int  # of one layer
+
+    def block_bytes(self, start: int, stop: int) -> int:
+        """Bytes of one block on a worker that holds layers ``start`` to ``stop - 1``."""
+        fullest = max((sum(start <= i < stop for i in group.layers) for group in self.groups), default=0)
+        return fullest * self.page_bytes
+
+    def request_blocks(self, tokens: int, in_flight: int | None = None) -> int:
+        """Blocks of one request of that length.
+
+        With ``in_flight`` (tokens that may be scheduled ahead) windows are counted as the engine admits them;
+        without, as they stand in steady decoding.
+        """
+        return sum(self._blocks(group.spec, tokens, in_flight) for group in self.groups)
+
+    def _blocks(self, spec: Spec, tokens: int, in_flight: int | None) -> int:
+        if spec.retention is Retention.STATE:
+            return 1
+        whole = -(-tokens // self.block_tokens)
+        if spec.retention is Retention.FULL:
+            return whole
+        if in_flight is None:
+            return min(whole, -(-spec.window // self.block_tokens) + 1)
+        return -(-min(spec.window - 1 + in_flight, tokens) // self.block_tokens) + 1
+
+    @property
+    def is_uniform(self) -> bool:
+        """Whether every layer belongs to one group of full attention."""
+        return len(self.groups) == 1 and self.groups[0].spec.retention is Retention.FULL
+
+
+def layer_spec(kind: LayerKind, tensor: int, element_bytes: float, cache_dtype: str) -> Spec | None:
+    """What a layer of that kind caches on one rank; None if it caches nothing."""
+    match kind.mixer:
+        case Attention() as a:
+            heads = max(1, a.kv_heads // tensor)
+            size = int(heads * (a.head_dim + a.value_dim) * element_bytes)
+            if a.window:
+                return Spec(Retention.WINDOW, size, window=a.window)
+            return Spec(Retention.FULL, size)
+        case LatentAttention() as a:
+            # One compressed vector, whole on every tensor rank: never divided.
+            size = int((a.kv_lora_rank + a.qk_rope_dim) * element_bytes)
+            return Spec(Retention.FULL, LATENT_OPAQUE_BYTES if cache_dtype == "fp8_ds_mla" else size)
+        case Mamba() as m:
+            groups = m.groups if m.groups % tensor == 0 else tensor
+            conv = (m.heads * m.head_dim + 2 * groups * m.state_size) * (m.conv_kernel - 1) // tensor
+            state = m.heads * m.head_dim * m.state_size // tensor
+            return Spec(Retention.STATE, 0, state_bytes=2 * (conv + state))
+        case LinearAttention() as a:
+            width = 2 * a.key_heads * a.key_dim + a.value_heads * a.value_dim
+            conv = width * (a.conv_kernel - 1) // tensor
+            state = a.value_heads * a.value_dim * a.key_dim // tensor
+            return Spec(Retention.STATE, 0, state_bytes=2 * (conv + state))
+        case None:
+            return None
+
+
+def cache_layout(model: ModelFacts, tensor: int, element_bytes: float, cache_dtype: str) -> CacheLayout:
+    """Groups, block and page of a model whose attention is split over ``tensor`` ranks."""
+    specs = [layer_spec(kind, tensor, element_bytes, cache_dtype) for kind in model.kinds]
+    members: dict[Spec, list[int]] = {}
+    for index, kind in enumerate(model.layers):
+        spec = specs[kind]
+        if spec is not None:
+            members.setdefault(spec, []).append(index)
+    token_bytes = max((spec.token_bytes for spec in members), default=0)
+    state_bytes = max((spec.state_bytes for spec in members), default=0)
+    block = _block_tokens(token_bytes, state_bytes)
+    page = max(token_bytes * block, state_bytes)
+    size = _group_size([len(layers) for layers in members.values()])
+    groups = [Group(spec, tuple(part)) for spec, layers in members.items() for part in _strided(layers, size)]
+    return CacheLayout(tuple(groups), block, page)
+
+
+def _block_tokens(token_bytes: int, state_bytes: int) -> int:
+    # The attention block grows until its page holds a recurrent state (_align_hybrid_block_size).
+    if not token_bytes or not state_bytes:
+        return BLOCK_TOKENS
+    tokens = -(-state_bytes // token_bytes)
+    return max(BLOCK_TOKENS, -(-tokens // BLOCK_TOKENS) * BLOCK_TOKENS)
+
+
+def _group_size(counts: Sequence[int]) -> int:
+    if not counts:
+        return 1
+    smallest, largest = min(counts), max(counts)
+    return largest if largest < 1.5 * smallest else smallest
+
+
+def _strided(layers: Sequence[int], size: int) -> list[list[int]]:
+    # Every n-th layer, so that each group spreads evenly over pipeline stages.
+    count = -(-len(layers) // size)
+    return [list(layers[start::count]) for start in range(count)]

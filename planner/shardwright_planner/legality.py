@@ -1,0 +1,170 @@
+"""What the engine refuses whatever the memory: heads, widths, blocks, experts, pipelines.
+
+Every rule returns a sentence with the numbers, since "illegal" alone sends people to the engine's traceback.
+The rules are vLLM 0.33's (config/model.py, layers/linear.py, quantization/utils); legality comes before
+memory.
+"""
+
+from collections.abc import Iterator
+
+from shardwright_planner.engine import EngineFacts
+from shardwright_planner.gpu import Gpu
+from shardwright_planner.layout import Layout
+from shardwright_planner.model import Attention, LatentAttention, LinearAttention, Mamba, ModelFacts
+from shardwright_planner.tensors import Matrix, Part, Split, layer_matrices
+from shardwright_planner.weights import padded_vocabulary
+
+# Least compute capability per method (each method's get_min_capability); FP8 below 8.9 runs weight-only.
+LEAST_CAPABILITY = {
+    "awq": 75,
+    "bitsandbytes": 70,
+    "compressed-tensors": 75,
+    "fbgemm_fp8": 80,
+    "fp8": 80,
+    "gptq": 75,
+    "modelopt": 80,
+    "modelopt_fp4": 80,
+    "mxfp4": 80,
+}
+
+
+class Legality:
+    """The rules for one model on one engine version; answers are kept, since layouts share sizes."""
+
+    def __init__(self, model: ModelFacts, engine: EngineFacts) -> None:
+        self.model = model
+        self.engine = engine
+        self._matrices = tuple(
+            (kind, m) for kind in model.kinds for m in layer_matrices(kind, model.hidden_size)
+        )
+        self._tensor: dict[int, str | None] = {}
+
+    def violation(self, layout: Layout) -> str | None:
+        """Why the engine would refuse this layout, in one sentence; None if it would not."""
+        return (
+            self.tensor_violation(layout.tensor)
+            or self.pipeline_violation(layout.pipeline)
+            or self._expert_violation(layout)
+            or self._alignment_violation(layout)
+        )
+
+    def tensor_violation(self, tensor: int) -> str | None:
+        """The rules about heads, widths and vocabulary for a tensor size."""
+        if tensor not in self._tensor:
+            self._tensor[tensor] = next(self._tensor_violations(tensor), None)
+        return self._tensor[tensor]
+
+    def legal_tensor_sizes(self, limit: int) -> tuple[int, ...]:
+        """Tensor sizes up to a limit that heads, widths, vocabulary and quantization allow."""
+        return tuple(
+            size
+            for size in range(1, limit + 1)
+            if self.tensor_violation(size) is None
+            and self._alignment_violation(Layout(tensor=size, expert=self.model.is_moe)) is None
+        )
+
+    def pipeline_violation(self, pipeline: int) -> str | None:
+        """The rules about a pipeline size."""
+        if pipeline == 1:
+            return None
+        if self.model.architecture in self.engine.pipeline_unsupported:
+            return f"{self.model.architecture} has no pipeline parallelism in vLLM {self.engine.version}"
+        if pipeline > self.model.layer_count:
+            return f"{pipeline} stages for {self.model.layer_count} layers"
+        return None
+
+    def capability_violation(self, gpu: Gpu) -> str | None:
+        """Whether the GPU lacks what the checkpoint's quantization needs."""
+        scheme = self.model.quantization
+        if scheme is None:
+            return None
+        least = LEAST_CAPABILITY.get(scheme.method, 0)
+        if gpu.capability < least:
+            return (
+                f"{scheme.method} needs compute capability {least / 10}, {gpu.name} has {gpu.capability / 10}"
+            )
+        return None
+
+    def _tensor_violations(self, tensor: int) -> Iterator[str]:
+        if tensor == 1:
+            return
+        for kind in self.model.kinds:
+            match kind.mixer:
+                case Attention() as a:
+                    yield from _head_violations(a.heads, a.kv_heads, tensor)
+                case LatentAttention() as a if a.heads % tensor:
+                    yield f"{a.heads} attention heads do not divide by TP {tensor}"
+                case Mamba() as m if m.heads % tensor:
+                    yield f"{m.heads} Mamba heads do not divide by TP {tensor}"
+                case LinearAttention() as a if a.value_heads % tensor or a.key_heads % tensor:
+                    yield f"{a.key_heads} key and {a.value_heads} value heads do not divide by TP {tensor}"
+                case _:
+                    pass
+        for _, matrix in self._matrices:
+            if matrix.part in {Part.MLP, Part.SHARED} and _split_width(matrix) % tensor:
+                yield f"{matrix.name} has width {_split_width(matrix)}, which does not divide by TP {tensor}"
+        vocabulary = padded_vocabulary(self.model.vocab_size)
+        if vocabulary % tensor:
+            yield f"the padded vocabulary of {vocabulary} does not divide by TP {tensor}"
+        scheme = self.model.quantization
+        if scheme is not None and scheme.method == "bitsandbytes" and scheme.bits == 8:
+            yield f"8-bit bitsandbytes weights cannot be split, so TP {tensor} is refused"
+
+    def _expert_violation(self, layout: Layout) -> str | None:
+        moe = self.model.experts
+        if moe is None:
+            if layout.expert:
+                return "expert parallelism needs a mixture of experts"
+            if layout.data > 1:
+                return "data-parallel ranks of a dense model are whole copies: use replicas"
+            return None
+        ranks = layout.tensor * layout.data
+        if layout.expert:
+            return f"{moe.count} experts over {ranks} ranks leave some empty" if ranks > moe.count else None
+        if layout.tensor > moe.count:
+            return f"TP {layout.tensor} exceeds the {moe.count} experts; expert parallelism is off"
+        if moe.intermediate % ranks:
+            return f"expert width {moe.intermediate} does not divide by {ranks} ranks"
+        return None
+
+    def _alignment_violation(self, layout: Layout) -> str | None:
+        scheme = self.model.quantization
+        if scheme is None or scheme.experts_only or (scheme.block is None and scheme.group_size is None):
+            return None
+        for kind, matrix in self._matrices:
+            if matrix.part in {Part.VECTOR, Part.ROUTER} or matrix.name in kind.unquantized:
+                continue
+            ranks = layout.expert_tensor if matrix.part is Part.EXPERT else layout.tensor
+            found = _misaligned(matrix, ranks, scheme.block, scheme.group_size)
+            if found is not None:
+                return found
+        return None
+
+
+def _head_violations(heads: int, kv_heads: int, tensor: int) -> Iterator[str]:
+    if heads % tensor:
+        yield f"{heads} attention heads do not divide by TP {tensor}"
+    if kv_heads % tensor and tensor % kv_heads:
+        yield f"{kv_heads} KV heads and TP {tensor} do not divide one another"
+
+
+def _split_width(matrix: Matrix) -> int:
+    return matrix.outputs if matrix.split is Split.COLUMN else matrix.inputs
+
+
+def _misaligned(matrix: Matrix, ranks: int, block: tuple[int, int] | None, group: int | None) -> str | None:
+    if ranks == 1 or matrix.split in {Split.REPLICATED, Split.KV_HEADS}:
+        return None
+    width = _split_width(matrix)
+    share = width / ranks
+    if block is not None:
+        unit = block[0] if matrix.split is Split.COLUMN else block[1]
+        what = f"the FP8 block of {unit}"
+    elif matrix.split is Split.ROW and group is not None:
+        unit, what = group, f"the quantization group of {group}"
+    else:
+        return None
+    if share % unit:
+        size = "intermediate_size" if matrix.part is not Part.MIXER else matrix.name
+        return f"{size} {width} over {ranks} ranks is {share:g}, not a multiple of {what}"
+    return None

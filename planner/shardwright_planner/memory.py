@@ -1,0 +1,157 @@
+"""Memory of every stage's GPUs, and how many cached tokens that leaves.
+
+The identity is vLLM's own (v1/worker/gpu_worker.py): what the engine may use, less weights, peak activation,
+what CUDA and NCCL hold, and CUDA graphs, is the KV cache; the stage with the fewest blocks sets the number
+for all.
+"""
+
+import math
+from dataclasses import dataclass
+
+from shardwright_planner.gpu import GIB
+from shardwright_planner.kvcache import CacheLayout, cache_layout
+from shardwright_planner.layout import Layout
+from shardwright_planner.partition import stage_ranges
+from shardwright_planner.setting import Setting
+from shardwright_planner.weights import WeightTable
+
+# The dummy sampler run holds this many copies of the logits in 32 bits (fitted on 51 start-up logs of 0.19).
+SAMPLER_COPIES = 3.7
+# Held outside PyTorch: the CUDA context alone, and with NCCL and custom AllReduce buffers (same logs).
+CONTEXT_BYTES = int(0.25 * GIB)
+CONTEXT_WITH_NCCL_BYTES = int(2.1 * GIB)
+# CUDA graphs at the default capture sizes: measured 0.5 to 1.9 GiB.
+GRAPH_BYTES = int(1.0 * GIB)
+GRAPH_TENSOR_BYTES = int(1.3 * GIB)
+MARGIN = 0.03  # of what the engine may use; kept unplanned
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageMemory:
+    """Bytes on each GPU of one stage. ``cache`` is the pool in use, ``missing`` what the goal lacks."""
+
+    layers: int
+    weights: int
+    cache: int
+    activation: int
+    overhead: int
+    margin: int
+    free: int
+    missing: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fit:
+    """Whether a layout holds the goal, and what it holds."""
+
+    stages: tuple[StageMemory, ...]
+    cache: CacheLayout
+    blocks: int  # per rank, the null block among them
+    data: int
+    missing_bytes: int
+    weights_fit: bool
+    in_flight_tokens: int
+    max_position: int
+
+    @property
+    def fits(self) -> bool:
+        """Whether weights, the longest request and the stated concurrency fit."""
+        return self.missing_bytes == 0
+
+    def concurrency(self, tokens: int) -> float:
+        """Requests of that length that the replica holds at once in steady decoding."""
+        return max(0, self.blocks - 1) / self.cache.request_blocks(tokens) * self.data
+
+    def longest_request(self) -> int:
+        """The longest request that the engine would admit, up to the model's own limit."""
+        low, high = 0, self.max_position
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self.cache.request_blocks(middle, self.in_flight_tokens) <= self.blocks - 1:
+                low = middle
+            else:
+                high = middle - 1
+        return low
+
+    def tokens(self, max_model_length: int) -> int:
+        """Cached tokens as the engine's log states them, for all data ranks."""
+        if self.cache.is_uniform:
+            return self.blocks * self.cache.block_tokens * self.data
+        per_request = self.cache.request_blocks(max_model_length, self.in_flight_tokens)
+        return int(self.blocks / per_request * max_model_length) * self.data
+
+
+def assess(setting: Setting, table: WeightTable, layout: Layout) -> Fit:
+    """Memory of a layout, stage by stage, against the longest request and the stated concurrency."""
+    model = setting.model
+    cache = cache_layout(model, layout.tensor, setting.cache_bytes, setting.cache_dtype)
+    in_flight = in_flight_tokens(setting, layout)
+    concurrency = -(-setting.service_level.concurrency // layout.data)
+    wanted = 1 + max(
+        cache.request_blocks(setting.longest_tokens, in_flight),
+        cache.request_blocks(setting.context_tokens) * concurrency,
+    )
+    allowed = math.ceil(setting.pool.gpu.memory_bytes * setting.utilization)
+    margin = int(allowed * MARGIN)
+    overhead = overhead_bytes(setting, layout)
+    rows: list[tuple[int, int, int, int, int]] = []  # layers, weights, activation, room, bytes of a block
+    for stage, (start, stop) in enumerate(stage_ranges(layout.partition)):
+        counts = [model.layers_of(kind, start, stop) for kind in range(len(model.kinds))]
+        weights = table.stage_bytes(layout, stage, counts)
+        activation = activation_bytes(setting, layout, stage)
+        room = allowed - margin - overhead - weights - activation
+        rows.append((stop - start, weights, activation, room, cache.block_bytes(start, stop)))
+    blocks = max(0, min((room // block for _, _, _, room, block in rows if block), default=wanted))
+    total = setting.pool.gpu.memory_bytes
+    stages = tuple(
+        StageMemory(
+            layers=layers,
+            weights=weights,
+            cache=blocks * block,
+            activation=activation,
+            overhead=overhead,
+            margin=margin,
+            free=max(0, total - weights - activation - overhead - margin - blocks * block),
+            missing=max(0, wanted * block - room),
+        )
+        for layers, weights, activation, room, block in rows
+    )
+    return Fit(
+        stages=stages,
+        cache=cache,
+        blocks=blocks,
+        data=layout.data,
+        missing_bytes=max(stage.missing for stage in stages),
+        weights_fit=all(room > 0 for _, _, _, room, _ in rows),
+        in_flight_tokens=in_flight,
+        max_position=model.max_position,
+    )
+
+
+def in_flight_tokens(setting: Setting, layout: Layout) -> int:
+    """Tokens scheduled ahead while a window is not freed yet: one step more than there are stages."""
+    return (layout.pipeline + 1) * setting.max_num_batched_tokens
+
+
+def activation_bytes(setting: Setting, layout: Layout, stage: int) -> int:
+    """Peak activation: hidden states of a full step, expert workspace, and on the last stage the sampler."""
+    model, tokens = setting.model, setting.max_num_batched_tokens
+    size = tokens * model.hidden_size * setting.dtype_bytes
+    if stage == layout.pipeline - 1:
+        rows = min(setting.max_num_seqs, tokens)
+        size += int(SAMPLER_COPIES * rows * model.vocab_size * 4)
+    moe = model.experts
+    if moe is not None and not (model.quantization and model.quantization.experts_only):
+        width = moe.intermediate // layout.expert_tensor
+        inward = max(2 * width, model.hidden_size) + max(width, model.hidden_size)
+        size += tokens * moe.per_token * inward * setting.dtype_bytes
+    return size
+
+
+def overhead_bytes(setting: Setting, layout: Layout) -> int:
+    """CUDA context, NCCL buffers and, where the version subtracts them, CUDA graphs."""
+    split = layout.tensor > 1 or layout.data > 1
+    context = CONTEXT_WITH_NCCL_BYTES if split else CONTEXT_BYTES
+    if not setting.engine.graphs_subtracted:
+        return context
+    return context + (GRAPH_TENSOR_BYTES if layout.tensor > 1 else GRAPH_BYTES)

@@ -1,0 +1,226 @@
+"""Reading a checkpoint's own ``quantization_config``: bytes per parameter, granularity, what it leaves out.
+
+Rates count scales and zero points in (vLLM 0.33 model_executor/layers/quantization): a group of g weights
+carries a 16-bit scale and, where zero points are stored, one packed zero.
+"""
+
+import fnmatch
+import re
+from collections.abc import Callable, Mapping, Sequence
+
+from shardwright_planner.errors import PlanInputError
+from shardwright_planner.model import Quantization
+
+NVFP4_BYTES = 0.5 + 1 / 16
+MXFP4_BYTES = 0.5 + 1 / 32
+FIELD = "model.config.quantization_config"
+
+
+def parse_quantization(section: Mapping[str, object]) -> Quantization:
+    """The scheme that a ``quantization_config`` describes.
+
+    Raises:
+        PlanInputError: for a method that the planner does not know.
+    """
+    method = str(section.get("quant_method") or section.get("quant_algo") or "").lower()
+    reader = _READERS.get(method)
+    if reader is None:
+        raise PlanInputError(
+            field=f"{FIELD}.quant_method",
+            value=method,
+            limit=f"the known methods are {', '.join(sorted(_READERS))}",
+            remedy="use a checkpoint with one of these, or the unquantized one",
+        )
+    return reader(section)
+
+
+def online_quantization(method: str) -> Quantization:
+    """The scheme that vLLM applies itself to a 16-bit checkpoint when told ``--quantization METHOD``.
+
+    Raises:
+        PlanInputError: for a method that needs a prepared checkpoint.
+    """
+    if method != "fp8":
+        raise PlanInputError(
+            field="model.quantization",
+            value=method,
+            limit="a 16-bit checkpoint can be quantized while loading to fp8 only",
+            remedy="use fp8, or a checkpoint that was prepared for this method",
+        )
+    return Quantization(method="fp8", bits=8, bytes_per_parameter=1.0, activation_bits=8)
+
+
+def _fp8(section: Mapping[str, object]) -> Quantization:
+    block = _pair(section.get("weight_block_size"))
+    rate = 1.0 if block is None else 1.0 + 4 / (block[0] * block[1])
+    return Quantization(method="fp8", bits=8, bytes_per_parameter=rate, block=block, activation_bits=8)
+
+
+def _fbgemm(_: Mapping[str, object]) -> Quantization:
+    return Quantization(method="fbgemm_fp8", bits=8, bytes_per_parameter=1.0, activation_bits=8)
+
+
+def _grouped(method: str) -> Callable[[Mapping[str, object]], Quantization]:
+    def read(section: Mapping[str, object]) -> Quantization:
+        bits = _integer(section.get("bits") or section.get("w_bit"), 4)
+        group = _integer(section.get("group_size") or section.get("q_group_size"), 128)
+        return Quantization(
+            method=method,
+            bits=bits,
+            bytes_per_parameter=_integer_rate(bits, group, zeros=True),
+            group_size=group if group > 0 else None,
+            quantizes_head=section.get("lm_head") is True,
+        )
+
+    return read
+
+
+def _compressed(section: Mapping[str, object]) -> Quantization:
+    groups = _mapping(section.get("config_groups"))
+    first = _mapping(next(iter(groups.values()), None))
+    weights = _mapping(first.get("weights"))
+    activations = _mapping(first.get("input_activations"))
+    bits = _integer(weights.get("num_bits"), 8)
+    group = _integer(weights.get("group_size"), 0)
+    block = _pair(weights.get("block_structure"))
+    if weights.get("type") == "float" and bits == 4:
+        rate, group = (NVFP4_BYTES, 16) if group in {0, 16} else (MXFP4_BYTES, 32)
+    elif weights.get("type") == "float" or group <= 0:
+        rate = bits / 8
+    else:
+        rate = _integer_rate(bits, group, zeros=weights.get("symmetric") is False)
+    cache = _mapping(section.get("kv_cache_scheme"))
+    return Quantization(
+        method="compressed-tensors",
+        bits=bits,
+        bytes_per_parameter=rate,
+        group_size=group if group > 0 else None,
+        block=block,
+        quantizes_head=not _skips_head(section),
+        activation_bits=_integer(activations.get("num_bits"), 16),
+        kv_cache_dtype="fp8" if cache.get("num_bits") == 8 else None,
+    )
+
+
+def _modelopt(section: Mapping[str, object]) -> Quantization:
+    algorithm = str(section.get("quant_algo") or "").upper()
+    cache = _mapping(section.get("kv_cache_scheme"))
+    named = str(section.get("kv_cache_quant_algo") or "").upper() == "FP8"
+    kv = "fp8" if named or cache.get("num_bits") == 8 else None
+    if "FP4" in algorithm or "fp4" in str(section.get("quant_method")):
+        return Quantization(
+            method="modelopt_fp4",
+            bits=4,
+            bytes_per_parameter=NVFP4_BYTES,
+            group_size=16,
+            activation_bits=4,
+            kv_cache_dtype=kv,
+        )
+    return Quantization(
+        method="modelopt", bits=8, bytes_per_parameter=1.0, activation_bits=8, kv_cache_dtype=kv
+    )
+
+
+def _mxfp4(_: Mapping[str, object]) -> Quantization:
+    return Quantization(
+        method="mxfp4",
+        bits=4,
+        bytes_per_parameter=MXFP4_BYTES,
+        group_size=32,
+        experts_only=True,
+        pad_multiple=128,
+    )
+
+
+def _bitsandbytes(section: Mapping[str, object]) -> Quantization:
+    four = section.get("load_in_4bit") is True
+    return Quantization(
+        method="bitsandbytes",
+        bits=4 if four else 8,
+        bytes_per_parameter=0.5 + 4 / 64 if four else 1.0,
+    )
+
+
+_READERS: dict[str, Callable[[Mapping[str, object]], Quantization]] = {
+    "awq": _grouped("awq"),
+    "bitsandbytes": _bitsandbytes,
+    "compressed-tensors": _compressed,
+    "fbgemm_fp8": _fbgemm,
+    "fp8": _fp8,
+    "gptq": _grouped("gptq"),
+    "modelopt": _modelopt,
+    "modelopt_fp4": _modelopt,
+    "mxfp4": _mxfp4,
+}
+
+
+def skipped_modules(section: Mapping[str, object]) -> tuple[str, ...]:
+    """Entries of the ignore list, under whichever of its names the method uses."""
+    for key in ("ignore", "modules_to_not_convert", "ignored_layers", "exclude_modules"):
+        entries = section.get(key)
+        if isinstance(entries, Sequence) and not isinstance(entries, str):
+            return tuple(str(entry) for entry in entries)
+    return ()
+
+
+class SkipList:
+    """Which modules of a layer an ignore list leaves in 16 bits.
+
+    Lists name modules in full, by prefix, by wildcard, or by regular expression after ``re:``; the path
+    before ``layers.`` differs between wrappers and is dropped, and numbered experts count as all of them.
+    """
+
+    def __init__(self, entries: Sequence[str]) -> None:
+        self._expressions = [re.compile(entry[3:]) for entry in entries if entry.startswith("re:")]
+        plain = {_tail(entry) for entry in entries if not entry.startswith("re:")}
+        self._globs = [entry for entry in plain if "*" in entry]
+        self._names = {entry for entry in plain if "*" not in entry}
+
+    def skips(self, layer: int, module: str) -> bool:
+        """Whether ``module`` of that layer stays unquantized."""
+        path = f"layers.{layer}.{module}"
+        parts = path.split(".")
+        if any(".".join(parts[start:stop]) in self._names for start, stop in _spans(len(parts))):
+            return True
+        if any(fnmatch.fnmatchcase(path, g) or fnmatch.fnmatchcase(path, f"{g}.*") for g in self._globs):
+            return True
+        full = f"model.{path}"
+        return any(expression.match(full) for expression in self._expressions)
+
+
+def _spans(length: int) -> list[tuple[int, int]]:
+    # From the top: any prefix ("layers.0"). Below the layer number: any run ("self_attn", "mlp.gate").
+    prefixes = [(0, stop) for stop in range(2, length + 1)]
+    inner = [(start, stop) for start in range(2, length) for stop in range(start + 1, length + 1)]
+    return prefixes + inner
+
+
+def _tail(entry: str) -> str:
+    _, found, rest = entry.partition("layers.")
+    path = f"layers.{rest}" if found else entry
+    return re.sub(r"\.experts\.\d+", ".experts", path).removesuffix(".weight")
+
+
+def _skips_head(section: Mapping[str, object]) -> bool:
+    return any("lm_head" in entry for entry in skipped_modules(section))
+
+
+def _integer_rate(bits: int, group: int, *, zeros: bool) -> float:
+    rate = bits / 8
+    if group > 0:
+        rate += 2 / group + (bits / 8 / group if zeros else 0)
+    return rate
+
+
+def _mapping(value: object) -> Mapping[str, object]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _pair(value: object) -> tuple[int, int] | None:
+    if isinstance(value, Sequence) and not isinstance(value, str) and len(value) == 2:
+        return int(value[0]), int(value[1])
+    return None
+
+
+def _integer(value: object, default: int) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) else default

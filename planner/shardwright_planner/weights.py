@@ -1,0 +1,181 @@
+"""Bytes of weights on each rank, layer by layer, and the work that reading them makes.
+
+One object per model and way of splitting holds the sums per kind of layer; a stage is then a dot product of
+its layer counts with these sums.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from shardwright_planner.layout import Layout
+from shardwright_planner.model import Experts, LayerKind, ModelFacts
+from shardwright_planner.tensors import Matrix, Part, Split, layer_matrices
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KindCost:
+    """One kind of layer on one rank. Arithmetic is in operations per token that the rank computes."""
+
+    resident_bytes: int  # all of it, as loaded
+    read_bytes: int  # read in every step: all but the routed experts
+    expert_bytes: int  # of one local expert
+    local_experts: int
+    operations_16bit: float
+    operations_8bit: float
+    expert_operations: float  # of one token in one expert, on this rank's share of it
+    expert_is_8bit: bool
+    reduces: int  # AllReduces in the layer when TP > 1
+
+
+def padded_vocabulary(size: int) -> int:
+    """Vocabulary padded to 64 rows, as vLLM stores it (layers/vocab_parallel_embedding.py)."""
+    return -(-size // 64) * 64
+
+
+def parameter_count(model: ModelFacts) -> int:
+    """Parameters that plain decoding loads, without encoders: the number model cards quote."""
+    counted = [sum(m.parameters for m in layer_matrices(kind, model.hidden_size)) for kind in model.kinds]
+    embedding = model.vocab_size * model.hidden_size * (1 if model.tied_embeddings else 2)
+    return sum(counted[kind] for kind in model.layers) + embedding + model.hidden_size
+
+
+class WeightTable:
+    """Sizes of one model's weights, in the dtype and quantization they are loaded with."""
+
+    def __init__(self, model: ModelFacts, dtype_bytes: int) -> None:
+        self.model = model
+        self.dtype_bytes = dtype_bytes
+        self.matrices = tuple(layer_matrices(kind, model.hidden_size) for kind in model.kinds)
+        self._costs: dict[tuple[int, int, int], tuple[KindCost, ...]] = {}
+
+    def costs(self, layout: Layout) -> tuple[KindCost, ...]:
+        """Per kind of layer, for this way of splitting."""
+        key = (layout.tensor, layout.expert_tensor, layout.expert_ranks)
+        found = self._costs.get(key)
+        if found is None:
+            found = tuple(self._cost(i, *key) for i in range(len(self.matrices)))
+            self._costs[key] = found
+        return found
+
+    def embedding_bytes(self, tensor: int) -> int:
+        """The embedding on one rank."""
+        return self._vocabulary_rows(tensor) * self.model.hidden_size * self.dtype_bytes
+
+    def head_bytes(self, tensor: int) -> int:
+        """The language-model head on one rank, in 16 bits unless the scheme covers it."""
+        scheme = self.model.quantization
+        rate = scheme.bytes_per_parameter if scheme and scheme.quantizes_head else self.dtype_bytes
+        return int(self._vocabulary_rows(tensor) * self.model.hidden_size * rate)
+
+    def ends_bytes(self, layout: Layout, stage: int) -> int:
+        """What a stage holds besides layers: embedding and encoders first, head and final norm last."""
+        first, last = stage == 0, stage == layout.pipeline - 1
+        total = 0
+        if first:
+            total += self.embedding_bytes(layout.tensor)
+            total += self.model.tower_parameters * self.dtype_bytes // layout.tensor
+        if last:
+            total += self.model.hidden_size * self.dtype_bytes
+            if self.model.tied_embeddings:
+                # The head needs the embedding's rows again on its own stage (models/llama.py).
+                total += 0 if first else self.embedding_bytes(layout.tensor)
+            else:
+                total += self.head_bytes(layout.tensor)
+        return total
+
+    def stage_bytes(self, layout: Layout, stage: int, counts: Sequence[int]) -> int:
+        """Weights on each rank of a stage that has ``counts`` layers of each kind."""
+        layers = sum(c.resident_bytes * n for c, n in zip(self.costs(layout), counts, strict=True))
+        return layers + self.ends_bytes(layout, stage)
+
+    def total_bytes(self) -> int:
+        """Weights in all, as loaded once."""
+        alone = Layout(tensor=1)
+        counts = [self.model.layers.count(kind) for kind in range(len(self.matrices))]
+        return self.stage_bytes(alone, 0, counts)
+
+    def rate(self, kind: LayerKind, matrix: Matrix) -> float:
+        """Bytes per parameter of a matrix as loaded."""
+        return self._rate(kind, matrix)
+
+    def _vocabulary_rows(self, tensor: int) -> int:
+        return -(-padded_vocabulary(self.model.vocab_size) // tensor)
+
+    def _rate(self, kind: LayerKind, matrix: Matrix) -> float:
+        scheme = self.model.quantization
+        if scheme is None or matrix.part in {Part.VECTOR, Part.ROUTER} or matrix.name in kind.unquantized:
+            return self.dtype_bytes
+        if scheme.experts_only and matrix.part is not Part.EXPERT:
+            return self.dtype_bytes
+        return scheme.bytes_per_parameter
+
+    def _cost(self, index: int, tensor: int, expert_tensor: int, expert_ranks: int) -> KindCost:
+        kind = self.model.kinds[index]
+        moe = kind.feed_forward if isinstance(kind.feed_forward, Experts) else None
+        read = 0.0
+        per_expert = expert_operations = 0.0
+        wide = narrow = 0.0
+        expert_is_8bit = False
+        for matrix in self.matrices[index]:
+            rate = self._rate(kind, matrix)
+            if matrix.part is Part.EXPERT:
+                size = self._expert_elements(matrix, expert_tensor)
+                per_expert += size * rate
+                expert_operations += 2.0 * matrix.outputs * matrix.inputs / expert_tensor
+                expert_is_8bit = self._is_8bit(rate)
+                continue
+            elements = rank_elements(matrix, tensor)
+            read += elements * rate
+            if matrix.part is not Part.VECTOR:
+                if self._is_8bit(rate):
+                    narrow += 2.0 * elements
+                else:
+                    wide += 2.0 * elements
+        local = -(-moe.count // expert_ranks) if moe else 0
+        return KindCost(
+            resident_bytes=int(read + local * per_expert),
+            read_bytes=int(read),
+            expert_bytes=int(per_expert),
+            local_experts=local,
+            operations_16bit=wide,
+            operations_8bit=narrow,
+            expert_operations=expert_operations,
+            expert_is_8bit=expert_is_8bit,
+            reduces=(kind.mixer is not None) + (kind.feed_forward is not None),
+        )
+
+    def _is_8bit(self, rate: float) -> bool:
+        scheme = self.model.quantization
+        return scheme is not None and scheme.activation_bits <= 8 and rate < self.dtype_bytes
+
+    def _expert_elements(self, matrix: Matrix, ranks: int) -> float:
+        # MXFP4 kernels pad each rank's width to 128 and the hidden size to 256 (fused_moe/oracle/mxfp4.py).
+        scheme = self.model.quantization
+        pad = scheme.pad_multiple if scheme else 1
+        inward = matrix.split is Split.COLUMN
+        width = matrix.outputs if inward else matrix.inputs
+        hidden = matrix.inputs if inward else matrix.outputs
+        share = -(-width // ranks)
+        if pad > 1:
+            share, hidden = _up(share, pad), _up(hidden, 2 * pad)
+        bias = (share if inward else hidden) if matrix.bias else 0
+        return float(share * hidden + bias)
+
+
+def rank_elements(matrix: Matrix, tensor: int) -> int:
+    """Elements of a matrix on one tensor rank; a KV head is copied once there are more ranks than heads."""
+    outputs, inputs = matrix.outputs, matrix.inputs
+    match matrix.split:
+        case Split.COLUMN:
+            outputs = -(-outputs // tensor)
+        case Split.ROW:
+            inputs = -(-inputs // tensor)
+        case Split.KV_HEADS:
+            outputs = outputs // matrix.heads * max(1, -(-matrix.heads // tensor))
+        case Split.REPLICATED:
+            pass
+    return matrix.copies * (outputs * inputs + (outputs if matrix.bias else 0))
+
+
+def _up(value: int, multiple: int) -> int:
+    return -(-value // multiple) * multiple
