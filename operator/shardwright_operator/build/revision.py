@@ -41,6 +41,9 @@ class Revision:
     plan: Plan
     pool: PoolSelection
     image: str
+    default_image: str
+    """The operator's engine image for specs that give none, when the first of these revisions was made. It is
+    handed down: a newer operator's default must not reach a resource through an edit of something else."""
     engine_version: str
     planner_version: str
     operator_version: str
@@ -93,6 +96,7 @@ def from_manifest(manifest: Mapping[str, Any]) -> Revision:
             plan=Plan.model_validate(data["plan"], extra="ignore"),
             pool=PoolSelection.from_wire(data["pool"]),
             image=data["image"],
+            default_image=data["defaultImage"],
             engine_version=data["engineVersion"],
             planner_version=data["plannerVersion"],
             operator_version=data["operatorVersion"],
@@ -112,6 +116,7 @@ def _data(revision: Revision) -> Manifest:
         "plan": revision.plan.to_wire(),
         "pool": revision.pool.to_wire(),
         "image": revision.image,
+        "defaultImage": revision.default_image,
         "engineVersion": revision.engine_version,
         "plannerVersion": revision.planner_version,
         "operatorVersion": revision.operator_version,

@@ -14,8 +14,8 @@ from shardwright_operator.build.digest import digest
 from shardwright_operator.decide.decision import Apply
 from shardwright_operator.observe.views import ChildKind, ChildView, WriteNote
 
-_ITEM_KEYS = ("uid", "mountPath", "containerPort", "port", "name")
-"""Fields by which the API's keyed lists identify an item, most telling first: volume mounts share a name."""
+_ITEM_KEYS = ("uid", "name", "mountPath", "containerPort", "port")
+"""Fields by which the items of the API's keyed lists are told apart; the first that differs in all serves."""
 
 _IDENTITY = frozenset({"apiVersion", "kind"})
 

@@ -66,9 +66,10 @@ def choose_target(
     """
     stored = sorted(revisions, key=lambda r: r.number, reverse=True)
     latest = stored[0] if stored else None
+    default_image = latest.default_image if latest is not None else settings.default_image
     try:
-        wish = plan_request(spec, (), default_image=settings.default_image)
-        inputs = digest([input_hash(wish), spec.hardware.to_wire(), spec.network.node_bandwidth_gbps])
+        wish = plan_request(spec, (), default_image=default_image)
+        inputs = _plan_inputs(spec, wish)
         pinned = next((r for r in stored if r.plan_inputs == inputs), None)
         if pinned is not None and (serving or _can_run(pinned, spec, observed)):
             chosen = pinned.plan
@@ -81,7 +82,7 @@ def choose_target(
             return _refused(latest, chosen)
         if pinned is None and (problem := _claim_problem(spec, chosen, observed.claim)):
             return _unaccepted(latest, problem, chosen)
-        draft = _Draft(chosen, inputs, settings)
+        draft = _Draft(chosen, inputs, default_image, settings.operator_version)
         revision = _revision(observed, spec, owner, stored, draft)
     except PlanInputError as error:
         return _invalid(latest, from_planner(error))
@@ -101,6 +102,13 @@ def memoised_plan(request: PlanRequest) -> Plan:
     return plan(request)
 
 
+def _plan_inputs(spec: ModelDeploymentSpec, wish: PlanRequest) -> str:
+    """Hash of what the spec asks of the planner. The operator's default image is no part of it."""
+    if spec.engine.image is None and spec.engine.version is None:
+        wish = replace(wish, engine=replace(wish.engine, version=""))
+    return digest([input_hash(wish), spec.hardware.to_wire(), spec.network.node_bandwidth_gbps])
+
+
 def _can_run(revision: Revision, spec: ModelDeploymentSpec, observed: Observed) -> bool:
     """Whether the GPUs of a pinned plan are still declared, or carried by any node at all."""
     if spec.hardware.gpu is not None or observed.nodes is None:
@@ -114,14 +122,15 @@ class _Draft(NamedTuple):
 
     chosen: Plan
     inputs: str
-    settings: DecideSettings
+    default_image: str
+    operator_version: str
 
 
 def _revision(
     observed: Observed, spec: ModelDeploymentSpec, owner: Owner, stored: Sequence[Revision], draft: _Draft
 ) -> Revision:
     """The stored revision that says exactly this, or a new one."""
-    chosen, inputs, settings = draft
+    chosen, inputs, default_image, operator_version = draft
     raw: Mapping[str, Any] = observed.resource.spec if observed.resource else {}
     pods = pod_inputs_hash(raw, chosen)
     number = stored[0].number if stored else 0
@@ -134,16 +143,17 @@ def _revision(
     if rendered is not None:
         return named(replace(rendered, number=number + 1, plan=chosen, plan_inputs=inputs), owner)
     pool = selection_of(find_gpu(chosen.gpu))
-    leader, worker = render_templates(spec, chosen, pool, owner, default_image=settings.default_image)
+    leader, worker = render_templates(spec, chosen, pool, owner, default_image=default_image)
     return named(
         Revision(
             number=number + 1,
             plan=chosen,
             pool=pool,
-            image=engine_image(spec.engine, settings.default_image),
+            image=engine_image(spec.engine, default_image),
+            default_image=default_image,
             engine_version=chosen.engine_version,
             planner_version=chosen.planner_version,
-            operator_version=settings.operator_version,
+            operator_version=operator_version,
             plan_inputs=inputs,
             pod_inputs=pods,
             members=chosen.nodes,
