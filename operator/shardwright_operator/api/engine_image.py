@@ -1,7 +1,7 @@
 """Which engine image a resource runs, and which vLLM version is in it.
 
-The planner's defaults and limits and the engine's command line both depend on the version, so it must be known
-before anything runs; an image says it only by its tag.
+The planner's defaults and limits and the engine's command line both depend on the version, so it must be
+known before anything runs; an image says it only by its tag.
 """
 
 import re
@@ -25,8 +25,8 @@ def engine_version(engine: EngineSpec, default: str = DEFAULT_IMAGE) -> str:
     """The vLLM version as major.minor: what the user says, or else what the image's tag says.
 
     Raises:
-        SpecError: for a version that is not known. A user who knows that an image behaves like a known version
-            says so in ``spec.engine.version``, which is then taken at its word.
+        SpecError: for a version that is not known. A user who knows that an image behaves like a known
+            version says so in ``spec.engine.version``, which is then taken at its word.
     """
     shown = " and ".join(KNOWN_VERSIONS)
     if engine.version is not None:

@@ -4,6 +4,8 @@ The command line and the operator both come through here, so that a plan on a la
 differ in the pools they may use and in nothing else.
 """
 
+from difflib import get_close_matches
+
 from shardwright_operator.api.constants import Reason
 from shardwright_operator.api.engine_image import DEFAULT_IMAGE, engine_version
 from shardwright_operator.api.errors import SpecError, from_planner
@@ -22,7 +24,7 @@ from shardwright_planner import (
     Workload,
     find_gpu,
 )
-from shardwright_planner.catalogue import find_model
+from shardwright_planner.catalogue import find_model, model_names
 from shardwright_planner.config import model_from_config
 
 DECLARED_POOL = "declared"
@@ -113,11 +115,13 @@ def model_facts(spec: ModelDeploymentSpec) -> ModelFacts:
             raise _about_config(error) from None
     found = find_model(spec.model.name)
     if found is None:
+        close = get_close_matches(spec.model.name, model_names(), n=1, cutoff=0.8)
+        hint = f" ({close[0]}?)" if close else ""
         raise SpecError(
             field="spec.model.name",
             value=spec.model.name,
             limit="the planner has no facts about this model",
-            remedy="give the Hub id of a model in its catalogue, copy the model's config.json into "
+            remedy=f"give the Hub id of a model in its catalogue{hint}, copy the model's config.json into "
             "spec.model.config, or plan on the command line with --config FILE",
             reason=Reason.UNKNOWN_MODEL,
         )

@@ -1,0 +1,95 @@
+"""``shardwright render``: the manifests that the operator would apply to an empty cluster.
+
+They come out of the operator's own decision about a resource that it sees for the first time, so that what is
+shown here cannot differ from what is done there.
+"""
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from shardwright_operator.api.constants import ConditionType
+from shardwright_operator.cli.console import CommandParser, InputError
+from shardwright_operator.cli.documents import to_yaml
+from shardwright_operator.cli.options import add_options
+from shardwright_operator.cli.plan import DOES_NOT_FIT, FITS, answer
+from shardwright_operator.cli.question import Question, questions
+from shardwright_operator.decide.decision import Apply
+from shardwright_operator.decide.deployment import decide
+from shardwright_operator.decide.target import DecideSettings
+from shardwright_operator.observe.views import Key, Observed, ResourceView
+from shardwright_operator.settings import installed_version
+
+UID = "00000000-0000-0000-0000-000000000000"
+"""Stands for the UID that the API server will give the resource."""
+
+
+def parser(name: str) -> CommandParser:
+    """The parser of ``shardwright render``."""
+    found = CommandParser(
+        name,
+        "Print the manifests that the operator would apply for a ModelDeployment: the revision, the Service "
+        "for clients, and for each group its Service of ranks, NetworkPolicy, PodDisruptionBudget and "
+        "StatefulSets. The hardware must be in the manifest or in options, since there is no cluster.",
+        (
+            "-f examples/llama-3.1-405b.yaml",
+            "-f examples/llama-3.1-405b.yaml | kubectl diff -f -",
+            "-f my.yaml --tensor 4 -o json",
+        ),
+    )
+    add_options(found)
+    found.add_argument("-o", "--output", choices=("yaml", "json"), default="yaml", help="format (yaml)")
+    return found
+
+
+def run(arguments: Sequence[str], parser: CommandParser) -> int:
+    """Print the manifests; nothing for a plan that would not be deployed, whose reason goes to stderr."""
+    options = parser.parse_args(arguments)
+    if options.filename is None:
+        parser.error("a manifest must be given with -f")
+    found: list[dict[str, Any]] = []
+    code = FITS
+    for question in questions(options):
+        plan = answer(question)
+        if plan.feasible:
+            found += manifests(question)
+        else:
+            print(f"{question.deployment.name}: {plan.reason}", file=sys.stderr)
+            code = DOES_NOT_FIT
+    if options.output == "json":
+        print(json.dumps({"apiVersion": "v1", "kind": "List", "items": found}, indent=2))
+    else:
+        print("---\n".join(to_yaml(manifest) for manifest in found), end="")
+    return code
+
+
+def manifests(question: Question) -> list[dict[str, Any]]:
+    """What the operator would apply for a resource that it sees for the first time, in its order.
+
+    Raises:
+        InputError: for a spec that is planned but cannot be rendered.
+    """
+    deployment = question.deployment
+    key = Key(namespace=deployment.namespace, name=deployment.name)
+    resource = ResourceView(
+        key=key,
+        uid=UID,
+        generation=1,
+        resource_version=1,
+        deleting=False,
+        spec=deployment.raw_spec,
+        status={},
+    )
+    settings = DecideSettings(operator_version=installed_version())
+    decision = decide(Observed(key=key, resource=resource), datetime.now(tz=UTC), settings)
+    writes = [write for stage in decision.stages for write in stage if isinstance(write, Apply)]
+    if not writes:
+        raise InputError(f"{question.origin.file}: {deployment.name}: {_refusal(decision.status)}")
+    return [dict(write.manifest) for write in writes]
+
+
+def _refusal(status: Mapping[str, Any] | None) -> str:
+    conditions = (status or {}).get("conditions", ())
+    return next((c["message"] for c in conditions if c["type"] == ConditionType.PLAN_ACCEPTED), "refused")

@@ -1,0 +1,189 @@
+"""The CRD on a real API server: accepted, explained, defaulted, and refusing bad input in clear words."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bad_specs import BAD_SPECS, MODEL, BadSpec
+from control_plane.client import Client
+from control_plane.cluster import Cluster, CommandError
+from control_plane.waiting import wait_for
+
+pytestmark = pytest.mark.cluster
+
+ROOT = Path(__file__).parents[2]
+CRD_FILE = ROOT / "crds" / "shardwright.dev_modeldeployments.yaml"
+CRD_NAME = "modeldeployments.shardwright.dev"
+EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
+
+Kubectl = Callable[..., str]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def crd(cluster: Cluster, api: Client) -> dict[str, Any]:
+    """The established CRD."""
+    cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(CRD_FILE))
+
+    def established() -> bool:
+        status = api.get("customresourcedefinitions.apiextensions.k8s.io", CRD_NAME).get("status") or {}
+        conditions = status.get("conditions") or ()
+        return any(c["type"] == "Established" and c["status"] == "True" for c in conditions)
+
+    wait_for(established, "the CRD is established")
+    return api.get("customresourcedefinitions.apiextensions.k8s.io", CRD_NAME)
+
+
+def _document(name: str = "llama", spec: dict[str, Any] | None = None) -> dict[str, Any]:
+    return {
+        "apiVersion": "shardwright.dev/v1alpha1",
+        "kind": "ModelDeployment",
+        "metadata": {"name": name},
+        "spec": spec or {"model": {"name": MODEL}},
+    }
+
+
+def _apply(kubectl: Kubectl, namespace: str, document: dict[str, Any], *options: str) -> str:
+    return kubectl("apply", "--server-side", "-n", namespace, *options, "-f", "-", stdin=json.dumps(document))
+
+
+def _get(kubectl: Kubectl, namespace: str, name: str = "llama") -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(kubectl("get", "mdep", name, "-n", namespace, "-o", "json"))
+    return found
+
+
+def test_crd_is_structural_and_established(crd: dict[str, Any]) -> None:
+    conditions = {c["type"]: c["status"] for c in crd["status"]["conditions"]}
+
+    assert conditions == {"NamesAccepted": "True", "Established": "True"}
+
+
+def test_every_field_is_explained(kubectl: Kubectl) -> None:
+    def published() -> bool:
+        # The API server publishes the schema some time after it serves the resource.
+        try:
+            return "timePerOutputToken" in kubectl("explain", "modeldeployments", "--recursive")
+        except CommandError:
+            return False
+
+    wait_for(published, "the schema is published")
+
+    assert "<no description>" not in kubectl("explain", "mdep.spec.slo")
+    assert "Wanted mean time per output token" in kubectl("explain", "mdep.spec.slo.timePerOutputToken")
+    assert "ENUM:" in kubectl("explain", "mdep.spec.slo.policy")
+
+
+def test_short_name_and_category(kubectl: Kubectl, namespace: str) -> None:
+    _apply(kubectl, namespace, _document())
+
+    assert "llama" in kubectl("get", "shardwright", "-n", namespace)
+    assert kubectl("get", "mdep", "-n", namespace).split("\n")[0].split() == [
+        "NAME",
+        "MODEL",
+        "TP",
+        "PP",
+        "GROUPS",
+        "READY",
+        "REASON",
+        "AGE",
+    ]
+
+
+@pytest.mark.parametrize("bad", [pytest.param(bad, id=bad.id) for bad in BAD_SPECS if bad.server])
+def test_bad_spec_is_refused(bad: BadSpec, kubectl: Kubectl, namespace: str) -> None:
+    with pytest.raises(CommandError) as caught:
+        kubectl("create", "-n", namespace, "-f", "-", stdin=json.dumps(_document(spec=bad.spec())))
+
+    assert str(bad.server) in caught.value.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        pytest.param("a" * 63, "metadata.name may have at most 40 characters", id="63 characters"),
+        pytest.param("a" * 41, "metadata.name may have at most 40 characters", id="41 characters"),
+        pytest.param("8b", "metadata.name must begin with a letter", id="begins with a digit"),
+        pytest.param("llama.8b", "metadata.name must begin with a letter", id="with a dot"),
+        pytest.param("vllm", "metadata.name may not be vllm", id="vllm"),
+        pytest.param("vllm-8b", "metadata.name may not be vllm", id="begins with vllm-"),
+    ],
+)
+def test_bad_name_is_refused(name: str, said: str, kubectl: Kubectl, namespace: str) -> None:
+    with pytest.raises(CommandError) as caught:
+        kubectl("create", "-n", namespace, "-f", "-", stdin=json.dumps(_document(name)))
+
+    assert said in caught.value.stderr
+
+
+def test_longest_name_is_taken(kubectl: Kubectl, namespace: str) -> None:
+    _apply(kubectl, namespace, _document("a" * 40))
+
+
+def test_defaults_are_one_replica_and_a_status_in_progress(kubectl: Kubectl, namespace: str) -> None:
+    _apply(kubectl, namespace, _document())
+
+    found = _get(kubectl, namespace)
+
+    assert found["spec"] == {"model": {"name": MODEL}, "replicas": 1}
+    assert found["status"] == {"observedGeneration": -1}
+
+
+def test_scale_reads_and_writes_groups(kubectl: Kubectl, api: Client, namespace: str) -> None:
+    _apply(kubectl, namespace, _document())
+    path = f"/apis/shardwright.dev/v1alpha1/namespaces/{namespace}/modeldeployments/llama/scale"
+
+    before = api.request("GET", path)
+    kubectl("scale", "mdep", "llama", "-n", namespace, "--replicas=3")
+
+    assert before["spec"] == {"replicas": 1}
+    assert api.request("GET", path)["spec"] == {"replicas": 3}
+
+
+def test_inline_config_keeps_every_key(kubectl: Kubectl, namespace: str) -> None:
+    config = {"model_type": "llama", "rope_scaling": {"factor": 8.0, "kind": ["a", 1, None]}}
+    _apply(kubectl, namespace, _document(spec={"model": {"name": "own/model", "config": config}}))
+
+    assert _get(kubectl, namespace)["spec"]["model"]["config"] == config
+
+
+def test_unknown_fields_are_pruned_when_the_client_does_not_insist(kubectl: Kubectl, namespace: str) -> None:
+    spec = {"model": {"name": MODEL}, "slo": {"concurrency": 8, "typo": 1}}
+    kubectl("create", "--validate=false", "-n", namespace, "-f", "-", stdin=json.dumps(_document(spec=spec)))
+
+    assert _get(kubectl, namespace)["spec"]["slo"] == {"concurrency": 8}
+
+
+def test_server_side_apply_again_changes_nothing(kubectl: Kubectl, namespace: str) -> None:
+    spec = {
+        "model": {"name": MODEL},
+        "engine": {"env": [{"name": "B", "value": "2"}, {"name": "A", "value": "1"}]},
+        "storage": {"sharedMemory": "16Gi", "cacheSize": "1Ti"},
+        "workload": {"requestsPerSecond": 2.5},
+    }
+    # The status default is stored with the first write after creation; from then on nothing is written.
+    _apply(kubectl, namespace, _document(spec=spec))
+    _apply(kubectl, namespace, _document(spec=spec))
+    before = _get(kubectl, namespace)
+    _apply(kubectl, namespace, _document(spec=spec))
+
+    assert _get(kubectl, namespace) == before
+    assert before["metadata"]["generation"] == 1
+    assert (
+        kubectl("diff", "--server-side", "-n", namespace, "-f", "-", stdin=json.dumps(_document(spec=spec)))
+        == ""
+    )
+
+
+def test_variables_of_two_managers_are_merged(kubectl: Kubectl, namespace: str) -> None:
+    for manager, variable in (("team", "A"), ("platform", "B")):
+        spec = {"model": {"name": MODEL}, "engine": {"env": [{"name": variable, "value": "1"}]}}
+        _apply(kubectl, namespace, _document(spec=spec), f"--field-manager={manager}")
+
+    assert [v["name"] for v in _get(kubectl, namespace)["spec"]["engine"]["env"]] == ["A", "B"]
+
+
+@pytest.mark.parametrize("example", [pytest.param(path, id=path.stem) for path in EXAMPLES])
+def test_example_is_accepted(example: Path, kubectl: Kubectl, namespace: str) -> None:
+    kubectl("create", "--dry-run=server", "-n", namespace, "-f", str(example))
