@@ -2,7 +2,14 @@
 
 from dataclasses import dataclass
 
-from shardwright_operator.api.constants import GROUP, KIND, MANAGED_BY_SELECTOR, PLURAL, VERSION
+from shardwright_operator.api.constants import (
+    GROUP,
+    KIND,
+    MANAGED_BY_SELECTOR,
+    PLURAL,
+    VERSION,
+    Label,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,10 +40,19 @@ class Kind:
 
 
 _OURS = MANAGED_BY_SELECTOR
+_NOT_OF_A_SET = f"{_OURS},!{Label.GROUP_INDEX}"
+"""The StatefulSet controller keeps a copy of every template in ControllerRevisions of its own, with our pods'
+labels on them: two large objects a group that nobody here reads."""
 
 KINDS: tuple[Kind, ...] = (
     Kind(kind=KIND, group=GROUP, version=VERSION, plural=PLURAL),
-    Kind(kind="ControllerRevision", group="apps", version="v1", plural="controllerrevisions", selector=_OURS),
+    Kind(
+        kind="ControllerRevision",
+        group="apps",
+        version="v1",
+        plural="controllerrevisions",
+        selector=_NOT_OF_A_SET,
+    ),
     Kind(kind="StatefulSet", group="apps", version="v1", plural="statefulsets", selector=_OURS),
     Kind(kind="Service", group="", version="v1", plural="services", selector=_OURS),
     Kind(

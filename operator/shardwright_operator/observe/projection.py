@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from shardwright_operator.api.constants import GPU_RESOURCE, GROUP, Annotation, Label, Role
+from shardwright_operator.api.constants import GPU_RESOURCE, GROUP, KIND, Annotation, Label, Role
 from shardwright_operator.observe.views import (
     ChildKind,
     ChildView,
@@ -46,10 +46,14 @@ def project_resource(body: Mapping[str, Any]) -> ResourceView:
 
 
 def project_child(body: Mapping[str, Any]) -> ChildView | None:
-    """View of an owned object; None when its labels do not say whose it is."""
+    """View of an owned object; None when its labels do not say whose it is, or another kind controls it.
+
+    The StatefulSet controller copies our labels onto the ControllerRevisions that it keeps for itself.
+    """
     metadata = body["metadata"]
     labels = metadata.get("labels") or {}
-    if Label.DEPLOYMENT not in labels:
+    controller = _controller(metadata)
+    if Label.DEPLOYMENT not in labels or controller.get("kind", KIND) != KIND:
         return None
     spec = body.get("spec") or {}
     status = body.get("status") or {}
@@ -63,7 +67,7 @@ def project_child(body: Mapping[str, Any]) -> ChildView | None:
         name=metadata["name"],
         uid=metadata.get("uid", ""),
         resource_version=resource_version(body),
-        owner_uid=_controller_uid(metadata),
+        owner_uid=controller.get("uid", ""),
         deleting="deletionTimestamp" in metadata,
         annotations={
             name: value
@@ -153,9 +157,9 @@ def resource_version(body: Mapping[str, Any]) -> int:
     return _integer(body["metadata"].get("resourceVersion")) or 0
 
 
-def _controller_uid(metadata: Mapping[str, Any]) -> str:
-    owners = metadata.get("ownerReferences") or ()
-    return next((o.get("uid", "") for o in owners if o.get("controller")), "")
+def _controller(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
+    owners: tuple[Mapping[str, Any], ...] = metadata.get("ownerReferences") or ()
+    return next((owner for owner in owners if owner.get("controller")), {})
 
 
 def _role(labels: Mapping[str, str]) -> Role | None:
