@@ -83,6 +83,8 @@ def gpu_nodes(cluster: Cluster, api: Client) -> Iterator[Callable[..., tuple[str
 
     Arguments are those of ``control_plane.make_nodes`` after the client.
     """
+    if not cluster.simulated:
+        pytest.skip("simulated GPU nodes need kwok in the given cluster")
     made: list[str] = []
 
     def make(*arguments: object, **options: object) -> tuple[str, ...]:

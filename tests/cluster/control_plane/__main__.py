@@ -9,6 +9,7 @@ one checkout do not either.
 """
 
 import argparse
+import shlex
 import sys
 import time
 from pathlib import Path
@@ -56,6 +57,8 @@ def _parser() -> argparse.ArgumentParser:
     env.set_defaults(run=_env)
     build = commands.add_parser("build", help="build the programs into the cache and print their folder")
     build.set_defaults(run=_build)
+    for command in (up, env):
+        command.add_argument("--path", action="store_true", help="also put kubectl and helm on PATH")
     for command in (up, down, status, env):
         command.add_argument("--name", default="default", help="name of the cluster (default: default)")
     return parser
@@ -122,7 +125,10 @@ def _env(options: argparse.Namespace) -> int:
     if state is None or not state.is_running():
         print(f"control plane: {options.name} does not run", file=sys.stderr)
         return 1
-    print(f"export KUBECONFIG={state.kubeconfig}", flush=True)
+    print(f"export KUBECONFIG={shlex.quote(str(state.kubeconfig))}")
+    if options.path:
+        print(f"export PATH={shlex.quote(str(build_tools().folder))}:$PATH")
+    sys.stdout.flush()
     return 0
 
 

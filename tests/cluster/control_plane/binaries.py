@@ -143,7 +143,7 @@ def _build(toolchain: Toolchain, folder: Path) -> None:
     (partial / "bin").mkdir(parents=True)
     log = partial / "build.log"
     try:
-        _say(f"building Kubernetes {kubernetes_version()} and its tools, once (about 7 minutes on 2 cores)")
+        _say(f"building Kubernetes {kubernetes_version()} and its tools, once (5 to 10 minutes on 2 cores)")
         command = [str(toolchain.go), "build", "-v", *build_flags(), "-o", f"{partial / 'bin'}/", "tool"]
         with log.open("wb") as output:
             builder = subprocess.Popen(command, cwd=MODULE, stdout=output, stderr=subprocess.STDOUT)

@@ -19,6 +19,9 @@ from control_plane.credentials import Credentials, read_kubeconfig, write_kubeco
 GIVEN_KUBECONFIG = "SHARDWRIGHT_TEST_KUBECONFIG"
 """Environment variable that points the tests and the demo at another cluster."""
 
+GIVEN_HAS_KWOK = "SHARDWRIGHT_TEST_KWOK"
+"""Set to 1 when kwok runs in that cluster with the stages of this folder (kind.yaml says how)."""
+
 
 class CommandError(RuntimeError):
     """kubectl or helm ended with another code than 0; the message is what it wrote to stderr."""
@@ -47,16 +50,22 @@ class Cluster:
 
     @classmethod
     def given(cls, kubeconfig: Path, folder: Path) -> Self:
-        """Use a cluster that exists already, with the kubectl and helm on PATH."""
+        """Use a cluster that exists already, with the kubectl and helm on PATH.
+
+        A local control plane that was kept is recognised by the audit log beside its kubeconfig.
+        """
         kubectl, helm = shutil.which("kubectl"), shutil.which("helm")
         if kubectl is None:
             raise FileNotFoundError(f"kubectl is not on PATH; a cluster given by {GIVEN_KUBECONFIG} needs it")
+        audit_log = kubeconfig.parent / "audit.log"
         return cls(
             kubeconfig=kubeconfig,
             credentials=read_kubeconfig(kubeconfig),
             kubectl_path=Path(kubectl),
             helm_path=Path(helm) if helm else None,
             folder=folder,
+            audit_log=audit_log if audit_log.exists() else None,
+            simulated=audit_log.exists() or os.environ.get(GIVEN_HAS_KWOK) == "1",
         )
 
     def client(self, token: str | None = None) -> Client:

@@ -79,7 +79,8 @@ def _node(name: str, gpu: NodeGpu | None, gpus: int | None, zone: str) -> Json:
     return {
         "apiVersion": "v1",
         "kind": "Node",
-        "metadata": {"name": name, "labels": labels},
+        # A kwok that runs inside a given cluster manages only nodes with this annotation.
+        "metadata": {"name": name, "labels": labels, "annotations": {"kwok.x-k8s.io/node": "fake"}},
         "spec": {},
         "status": {"allocatable": allocatable, "capacity": allocatable, "addresses": _addresses(name)},
     }
