@@ -1,0 +1,155 @@
+"""What the chart renders, for both modes and with everything on, and what it refuses."""
+
+import os
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+pytestmark = pytest.mark.cluster
+
+ROOT = Path(__file__).parents[2]
+GOLDEN = Path(__file__).parent / "golden"
+
+EVERYTHING = """\
+replicaCount: 2
+image: {repository: mirror/shardwright, digest: "sha256:%s"}
+imagePullSecrets: [{name: pull}]
+serviceAccount: {annotations: {a: b}}
+operator: {workers: 4, resyncInterval: 60, logFormat: text, logLevel: debug, defaultImage: "mirror/vllm:v1"}
+podAnnotations: {a: b}
+podLabels: {c: d}
+nodeSelector: {e: f}
+tolerations: [{key: g, operator: Exists}]
+affinity: {nodeAffinity: {}}
+topologySpreadConstraints: [{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: ScheduleAnyway}]
+priorityClassName: high
+extraEnv: [{name: HTTPS_PROXY, value: "proxy:3128"}]
+metrics: {service: {port: 9999, annotations: {h: i}}, serviceMonitor: {enabled: true, labels: {j: k}}}
+podDisruptionBudget: {enabled: true}
+networkPolicy: {enabled: true, metricsFrom: [{namespaceSelector: {matchLabels: {team: monitoring}}}]}
+""" % ("0" * 64)
+
+MODES = [
+    pytest.param("cluster-wide", "", id="cluster-wide"),
+    pytest.param(
+        "one-namespace", "watchNamespaces: [models, more]\nrbac: {aggregate: false}\n", id="namespaces"
+    ),
+    pytest.param("everything", EVERYTHING, id="everything on"),
+]
+
+
+def documents(text: str) -> Iterator[dict[str, Any]]:
+    return (document for document in yaml.safe_load_all(text) if document)
+
+
+@pytest.mark.parametrize(("name", "values"), MODES)
+def test_lint_is_clean(helm, tmp_path: Path, name: str, values: str) -> None:
+    given = tmp_path / "values.yaml"
+    given.write_text(values)
+    result = helm("lint", "--strict", "CHART", "--values", str(given))
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "WARNING" not in result.stdout
+
+
+@pytest.mark.parametrize(("name", "values"), MODES)
+def test_render_is_the_reviewed_one(helm, tmp_path: Path, name: str, values: str) -> None:
+    given = tmp_path / "values.yaml"
+    given.write_text(values + "crds: {enabled: false}\n")
+    arguments = ("template", "demo", "CHART", "--namespace", "ops", "--values", str(given))
+    result = helm(*arguments)
+    assert result.returncode == 0, result.stderr
+    assert helm(*arguments).stdout == result.stdout
+    golden = GOLDEN / f"{name}.yaml"
+    if os.environ.get("SHARDWRIGHT_UPDATE_GOLDEN"):
+        golden.write_text(result.stdout)
+    assert result.stdout == golden.read_text()
+
+
+@pytest.mark.parametrize(
+    ("flags", "annotations"),
+    [
+        pytest.param((), {"helm.sh/resource-policy": "keep"}, id="kept at uninstall"),
+        pytest.param(("--set", "crds.keep=false"), None, id="removed at uninstall"),
+    ],
+)
+def test_crd_is_the_generated_one(helm, flags: tuple[str, ...], annotations: dict[str, str] | None) -> None:
+    rendered = helm("template", "demo", "CHART", "--show-only", "templates/crd.yaml", *flags)
+    assert rendered.returncode == 0, rendered.stderr
+    (found,) = documents(rendered.stdout)
+    assert found["metadata"].pop("annotations", None) == annotations
+    del found["metadata"]["labels"]
+    (wanted,) = documents((ROOT / "crds" / "shardwright.dev_modeldeployments.yaml").read_text())
+    assert found == wanted
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        pytest.param("replicaCounts=2", "replicaCounts", id="unknown at the top"),
+        pytest.param("operator.worker=2", "worker", id="unknown inside"),
+        pytest.param("operator.workers=many", "workers", id="wrong type"),
+        pytest.param("operator.logLevel=loud", "logLevel", id="not one of"),
+        pytest.param("image.digest=latest", "digest", id="malformed digest"),
+        pytest.param("watchNamespaces={Not_A_Name}", "watchNamespaces", id="malformed namespace"),
+    ],
+)
+def test_values_that_the_chart_does_not_know_are_refused(helm, setting: str, message: str) -> None:
+    result = helm("template", "demo", "CHART", "--set", setting)
+    assert result.returncode != 0
+    assert message in result.stderr
+
+
+def test_service_monitor_without_its_service_is_refused(helm) -> None:
+    result = helm(
+        "template",
+        "demo",
+        "CHART",
+        "--set",
+        "metrics.serviceMonitor.enabled=true,metrics.service.enabled=false",
+    )
+    assert "metrics.serviceMonitor.enabled needs metrics.service.enabled" in result.stderr
+
+
+def test_namespaced_mode_grants_nothing_on_the_cluster(helm) -> None:
+    result = helm(
+        "template",
+        "demo",
+        "CHART",
+        "--set",
+        "watchNamespaces={models},rbac.aggregate=false,crds.enabled=false",
+    )
+    kinds = {document["kind"] for document in documents(result.stdout)}
+    assert kinds == {"ServiceAccount", "Role", "RoleBinding", "Service", "Deployment"}
+    rules = [r for d in documents(result.stdout) if d["kind"] == "Role" for r in d["rules"]]
+    assert "nodes" not in {resource for rule in rules for resource in rule["resources"]}
+
+
+def test_every_flag_of_the_deployment_is_one_of_the_operator(helm) -> None:
+    from argparse import ArgumentParser
+
+    from shardwright_operator.settings import add_arguments, settings_from
+
+    result = helm("template", "demo", "CHART", "--set", "watchNamespaces={models},operator.defaultImage=a:b")
+    (deployment,) = (d for d in documents(result.stdout) if d["kind"] == "Deployment")
+    command, *flags = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert command == "operator"
+    parser = ArgumentParser()
+    add_arguments(parser)
+    settings = settings_from(vars(parser.parse_args(flags)), {"POD_NAMESPACE": "ops"})
+    assert settings.namespaces == ("models",)
+    assert settings.lease_namespace == "ops"
+    assert settings.default_image == "a:b"
+
+
+def test_versions_agree() -> None:
+    chart = yaml.safe_load((ROOT / "charts" / "shardwright" / "Chart.yaml").read_text())
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert chart["appVersion"] == project["version"]
+
+    from shardwright_operator.api.constants import MINIMUM_KUBERNETES
+
+    assert chart["kubeVersion"] == ">={}.{}.0-0".format(*MINIMUM_KUBERNETES)
