@@ -10,7 +10,7 @@ from shardwright_planner.caveats import caveats
 from shardwright_planner.choice import choose, miss_text, rejection, rule_of, split_cause
 from shardwright_planner.evaluation import Candidate, shortage
 from shardwright_planner.fingerprint import input_hash
-from shardwright_planner.latency import Latency, StepClock, model_links
+from shardwright_planner.latency import Latency, model_links
 from shardwright_planner.memory import Fit
 from shardwright_planner.plan import (
     MAX_ALTERNATIVES,
@@ -31,14 +31,12 @@ from shardwright_planner.plan import (
 )
 from shardwright_planner.request import PlanRequest
 from shardwright_planner.version import PLANNER_VERSION
-from shardwright_planner.weights import WeightTable
 
 
 def plan_of(
     request: PlanRequest,
     chosen: Candidate,
     found: Sequence[Candidate],
-    table: WeightTable,
     remedies: Sequence[str],
     *,
     feasible: bool = True,
@@ -53,7 +51,6 @@ def plan_of(
         request,
         chosen,
         found,
-        table,
         feasible=feasible,
         rule=rule_of(chosen, request.pins),
         reason=reason,
@@ -73,12 +70,10 @@ def infeasible_plan(
     pool = closest.setting.pool
     reach = f"{pool.nodes * pool.gpus_per_node} {pool.gpu.name} GPUs ({pool.nodes} x {pool.gpus_per_node})"
     reason = f"Does not fit on {reach}. Nearest is {closest.layout.label()}: {shortage(closest)}"
-    table = WeightTable(closest.setting.model, closest.setting.dtype_bytes)
     return _plan(
         request,
         closest,
         found,
-        table,
         feasible=False,
         rule=Rule.NOTHING_FITS,
         reason=reason,
@@ -92,7 +87,6 @@ def _plan(
     request: PlanRequest,
     chosen: Candidate,
     found: Sequence[Candidate],
-    table: WeightTable,
     *,
     feasible: bool,
     rule: Rule,
@@ -134,14 +128,14 @@ def _plan(
         quantization=quantization.method if quantization else None,
         engine_version=setting.engine.version,
         pipeline_partition=None if layout.own_partition else layout.partition,
-        weights_bytes=table.total_bytes(),
+        weights_bytes=chosen.bench.table.total_bytes(),
         stages=_stages(fit),
         kv_cache_tokens=fit.tokens(max(1, longest)),
         max_concurrency=rounded(fit.concurrency(max(1, longest))),
         slo_concurrency=rounded(fit.concurrency(setting.context_tokens)),
         predicted=_predicted(chosen),
         step_time=_step_time(chosen.latency),
-        communication=communication_of(chosen, table),
+        communication=communication_of(chosen),
         alternatives=_alternatives(chosen, found),
         warnings=tuple(map(cut, caveats(chosen)))[:MAX_NOTES],
         remedies=tuple(map(cut, remedies))[:MAX_NOTES],
@@ -268,10 +262,10 @@ def _step_time(latency: Latency | None) -> StepTime | None:
     )
 
 
-def communication_of(chosen: Candidate, table: WeightTable) -> Communication:
+def communication_of(chosen: Candidate) -> Communication:
     """What moves in one decode step of a layout at the stated concurrency."""
     setting, layout = chosen.setting, chosen.layout
-    clock = StepClock(setting, table, layout)
+    clock, table = chosen.bench.clock(layout), chosen.bench.table
     tokens = max(1, -(-setting.service_level.concurrency // (layout.data * layout.pipeline)))
     message = tokens * setting.model.hidden_size * setting.dtype_bytes
     reduces = model_links(setting.model) if layout.tensor > 1 else 0

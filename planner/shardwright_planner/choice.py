@@ -36,8 +36,8 @@ def nearest(found: Sequence[Candidate]) -> Candidate | None:
     legal = [(c.fit.missing_bytes, c) for c in found if c.fit is not None]
     if not legal:
         return None
-    # Within a tenth the documented layout is the better example: TP in the node before many stages.
-    close = min(missing for missing, _ in legal) * 1.1
+    # Within a quarter the documented layout is the better example: TP in the node before many stages.
+    close = min(missing for missing, _ in legal) * 1.25
     near = [c for missing, c in legal if missing <= close]
     return min(near, key=lambda c: (c.layout.nodes, c.layout.pipeline, c.layout.data, -c.layout.world))
 

@@ -5,25 +5,28 @@ from dataclasses import dataclass, replace
 
 from shardwright_planner.candidates import candidates
 from shardwright_planner.gpu import GIB
-from shardwright_planner.latency import Latency, StepClock
+from shardwright_planner.latency import Latency
 from shardwright_planner.layout import Layout
-from shardwright_planner.legality import Legality
-from shardwright_planner.memory import Fit, assess
-from shardwright_planner.partition import balanced_partition
-from shardwright_planner.request import Pins
+from shardwright_planner.memory import Fit
+from shardwright_planner.request import Pins, Pool
 from shardwright_planner.setting import Setting
-from shardwright_planner.weights import WeightTable
+from shardwright_planner.workbench import Workbench
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
     """A layout on a pool. ``fit`` is None where it is illegal, ``latency`` where it was not needed."""
 
-    setting: Setting
+    bench: Workbench
     layout: Layout
     violation: str | None = None
     fit: Fit | None = None
     latency: Latency | None = None
+
+    @property
+    def setting(self) -> Setting:
+        """The pool's complete problem."""
+        return self.bench.setting
 
     @property
     def fits(self) -> bool:
@@ -56,72 +59,45 @@ class Candidate:
         """Predicted output tokens per second and GPU."""
         return self.latency.tokens_per_second / self.layout.world if self.latency else 0.0
 
-    def timed(self, table: WeightTable) -> "Candidate":
+    def timed(self) -> "Candidate":
         """The same with its latency."""
         if not self.fits or self.latency is not None:
             return self
-        return replace(self, latency=StepClock(self.setting, table, self.layout).latency())
+        return replace(self, latency=self.bench.latency(self.layout))
 
 
-def judged(setting: Setting, table: WeightTable, legality: Legality, pins: Pins) -> list[Candidate]:
-    """Every candidate of a pool with its legality and memory, fewest GPUs first."""
-    found = []
-    for layout in candidates(setting.model, setting.pool, pins):
-        violation = legality.violation(layout)
+def judge(bench: Workbench, layout: Layout, pins: Pins) -> Candidate:
+    """Legality and memory of one layout, with an evened-out partition where only that fits."""
+    violation = bench.legality.violation(layout)
+    if violation is not None:
+        return Candidate(bench=bench, layout=layout, violation=violation)
+    fit = bench.fit(layout)
+    if not fit.fits and layout.pipeline > 1 and layout.own_partition and pins.pipeline_partition is None:
+        layout, fit = bench.rebalanced(layout, fit)
+    return Candidate(bench=bench, layout=layout, fit=fit)
+
+
+def judged(bench: Workbench, pool: Pool, pins: Pins, *, least_nodes: int = 1) -> list[Candidate]:
+    """Every candidate on that many nodes or more with its legality and memory, fewest GPUs first."""
+    found: list[Candidate] = []
+    for layout in candidates(bench.setting.model, pool, pins):
+        if layout.nodes < least_nodes:
+            continue
         if layout.expert and layout.data == 1 and pins.expert is None and _plain_twin(found, layout):
             continue  # cutting the experts is legal, so that nothing is gained
-        if violation is not None:
-            found.append(Candidate(setting=setting, layout=layout, violation=violation))
-            continue
-        fit = assess(setting, table, layout)
-        if not fit.fits and layout.pipeline > 1 and layout.own_partition and pins.pipeline_partition is None:
-            layout, fit = rebalanced(setting, table, layout, fit)  # noqa: PLW2901  the better of two
-        found.append(Candidate(setting=setting, layout=layout, fit=fit))
+        found.append(judge(bench, layout, pins))
     return found
 
 
 def _plain_twin(found: Sequence[Candidate], layout: Layout) -> bool:
-    twin = replace(layout, expert=False)
-    return any(c.layout == twin and c.violation is None for c in found[-2:])
+    sizes = (layout.tensor, layout.pipeline, layout.data)
+    return any(
+        (c.layout.tensor, c.layout.pipeline, c.layout.data) == sizes and c.violation is None
+        for c in found[-2:]
+    )
 
 
-def rebalanced(setting: Setting, table: WeightTable, layout: Layout, fit: Fit) -> tuple[Layout, Fit]:
-    """The layout with stages evened out by bytes, where that leaves less missing than vLLM's own split.
-
-    The last stage of a large model runs out first (head, sampler, one layer more): on three nodes of 8 x
-    80 GB a 16-bit DeepSeek needs another split than the engine's. Mixed cache groups keep the engine's split,
-    whose strides balance them.
-    """
-    if not fit.cache.is_uniform or not 0 < _lacking(fit) <= _spare(fit):
-        return layout, fit
-    costs = table.costs(layout)
-    per_layer = [costs[kind].resident_bytes for kind in setting.model.layers]
-    page = fit.cache.page_bytes // fit.cache.block_tokens
-    budgets = [
-        s.cache + s.free + s.weights - _unusable(setting, table, layout, i) for i, s in enumerate(fit.stages)
-    ]
-    sizes = balanced_partition(per_layer, [page] * len(per_layer), budgets)
-    if sizes is None or sizes == layout.partition:
-        return layout, fit
-    other = replace(layout, partition=sizes, own_partition=False)
-    better = assess(setting, table, other)
-    return (other, better) if better.missing_bytes < fit.missing_bytes else (layout, fit)
-
-
-def _lacking(fit: Fit) -> int:
-    return sum(stage.missing for stage in fit.stages)
-
-
-def _spare(fit: Fit) -> int:
-    return sum(stage.free + stage.cache for stage in fit.stages)
-
-
-def _unusable(setting: Setting, table: WeightTable, layout: Layout, stage: int) -> int:
-    outside = int(setting.pool.gpu.memory_bytes * (1.0 - setting.utilization))
-    return outside + table.ends_bytes(layout, stage)
-
-
-def timed(found: Sequence[Candidate], tables: dict[int, WeightTable]) -> list[Candidate]:
+def timed(found: Sequence[Candidate]) -> list[Candidate]:
     """The candidates with latencies, as far as the choice can depend on them.
 
     Candidates are in order of GPUs: once one meets its service level, larger ones cannot be chosen any more
@@ -131,7 +107,7 @@ def timed(found: Sequence[Candidate], tables: dict[int, WeightTable]) -> list[Ca
     enough: int | None = None
     for candidate in sorted(found, key=lambda c: c.layout.world):
         if candidate.fits and (enough is None or candidate.layout.world <= enough):
-            done = candidate.timed(tables[candidate.setting.dtype_bytes])
+            done = candidate.timed()
             if done.meets and enough is None:
                 enough = done.layout.world
             result.append(done)

@@ -5,6 +5,7 @@ groups of equal size, every group has one page per layer in a block, and a block
 of the fullest group among the layers that the worker holds.
 """
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -45,7 +46,11 @@ class Group:
     """Layers that share one block table."""
 
     spec: Spec
-    layers: tuple[int, ...]
+    layers: tuple[int, ...]  # ascending
+
+    def layers_between(self, start: int, stop: int) -> int:
+        """How many of the group's layers a worker with layers ``start`` to ``stop - 1`` holds."""
+        return bisect_left(self.layers, stop) - bisect_left(self.layers, start)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +63,7 @@ class CacheLayout:
 
     def block_bytes(self, start: int, stop: int) -> int:
         """Bytes of one block on a worker that holds layers ``start`` to ``stop - 1``."""
-        fullest = max((sum(start <= i < stop for i in group.layers) for group in self.groups), default=0)
+        fullest = max((group.layers_between(start, stop) for group in self.groups), default=0)
         return fullest * self.page_bytes
 
     def request_blocks(self, tokens: int, in_flight: int | None = None) -> int:
@@ -112,21 +117,37 @@ def layer_spec(kind: LayerKind, tensor: int, element_bytes: float, cache_dtype: 
             return None
 
 
-def cache_layout(model: ModelFacts, tensor: int, element_bytes: float, cache_dtype: str) -> CacheLayout:
-    """Groups, block and page of a model whose attention is split over ``tensor`` ranks."""
-    specs = [layer_spec(kind, tensor, element_bytes, cache_dtype) for kind in model.kinds]
-    members: dict[Spec, list[int]] = {}
-    for index, kind in enumerate(model.layers):
-        spec = specs[kind]
-        if spec is not None:
-            members.setdefault(spec, []).append(index)
-    token_bytes = max((spec.token_bytes for spec in members), default=0)
-    state_bytes = max((spec.state_bytes for spec in members), default=0)
-    block = _block_tokens(token_bytes, state_bytes)
-    page = max(token_bytes * block, state_bytes)
-    size = _group_size([len(layers) for layers in members.values()])
-    groups = [Group(spec, tuple(part)) for spec, layers in members.items() for part in _strided(layers, size)]
-    return CacheLayout(tuple(groups), block, page)
+class CacheTable:
+    """Cache layouts of one model and cache dtype by tensor size."""
+
+    def __init__(self, model: ModelFacts, element_bytes: float, cache_dtype: str) -> None:
+        self.model = model
+        self.element_bytes = element_bytes
+        self.cache_dtype = cache_dtype
+        self._layouts: dict[int, CacheLayout] = {}
+
+    def layout(self, tensor: int) -> CacheLayout:
+        """Groups, block and page when attention is split over ``tensor`` ranks."""
+        if tensor not in self._layouts:
+            self._layouts[tensor] = self._made(tensor)
+        return self._layouts[tensor]
+
+    def _made(self, tensor: int) -> CacheLayout:
+        kinds = [layer_spec(kind, tensor, self.element_bytes, self.cache_dtype) for kind in self.model.kinds]
+        members: dict[Spec, list[int]] = {spec: [] for spec in kinds if spec is not None}
+        lists = [None if spec is None else members[spec] for spec in kinds]
+        for index, kind in enumerate(self.model.layers):
+            target = lists[kind]
+            if target is not None:
+                target.append(index)
+        token_bytes = max((spec.token_bytes for spec in members), default=0)
+        state_bytes = max((spec.state_bytes for spec in members), default=0)
+        block = _block_tokens(token_bytes, state_bytes)
+        size = _group_size([len(layers) for layers in members.values()])
+        groups = [
+            Group(spec, tuple(part)) for spec, layers in members.items() for part in _strided(layers, size)
+        ]
+        return CacheLayout(tuple(groups), block, max(token_bytes * block, state_bytes))
 
 
 def _block_tokens(token_bytes: int, state_bytes: int) -> int:

@@ -7,6 +7,7 @@ have more than one stage.
 """
 
 import math
+from collections import Counter
 from dataclasses import dataclass
 
 from shardwright_planner.layout import Layout
@@ -102,9 +103,11 @@ class StepClock:
         self.costs = table.costs(layout)
         self.table = table
         model = setting.model
-        self.stage_counts = tuple(
-            tuple(model.layers_of(kind, start, stop) for kind in range(len(model.kinds)))
-            for start, stop in stage_ranges(layout.partition)
+        last = layout.pipeline - 1
+        # Equal stages are timed once: (layers per kind, whether it is the last) and how often it occurs.
+        self.stages = Counter(
+            (tuple(model.layers_of(kind, start, stop) for kind in range(len(model.kinds))), stage == last)
+            for stage, (start, stop) in enumerate(stage_ranges(layout.partition))
         )
         gpu = setting.pool.gpu
         self._wide = gpu.flops_16bit * calibration.compute_efficiency
@@ -121,7 +124,7 @@ class StepClock:
             self._kind(kind, cost, batch)
             for kind, cost in zip(self.setting.model.kinds, self.costs, strict=True)
         )
-        for stage, counts in enumerate(self.stage_counts):
+        for (counts, is_last), times in self.stages.items():
             weights = cache = compute = 0.0
             for (kind_weights, kind_cache, kind_compute), cost, count in zip(
                 kinds, self.costs, counts, strict=True
@@ -129,18 +132,18 @@ class StepClock:
                 weights += count * kind_weights
                 cache += count * kind_cache
                 compute += count * kind_compute
-                launch += count * c.layer_s
-                reduce += count * cost.reduces * reduce_once
-                exchange += count * 2 * exchange_once if cost.local_experts else 0.0
-            if stage == layout.pipeline - 1:
+                launch += times * count * c.layer_s
+                reduce += times * count * cost.reduces * reduce_once
+                exchange += times * count * 2 * exchange_once if cost.local_experts else 0.0
+            if is_last:
                 head = self.table.head_bytes(layout.tensor)
                 weights += head / (self._bandwidth * c.memory_efficiency)
                 rows = requests if batch.prompt else tokens
                 compute += 2.0 * rows * head / self.table.dtype_bytes / self._wide
-            weights_s += weights
-            cache_s += cache
-            computing += compute
-            bound += max(weights + cache, compute)
+            weights_s += times * weights
+            cache_s += times * cache
+            computing += times * compute
+            bound += times * max(weights + cache, compute)
         launch += c.step_s + c.request_s * requests
         return Step(
             weights_s=weights_s,

@@ -38,6 +38,7 @@ class Legality:
             (kind, m) for kind in model.kinds for m in layer_matrices(kind, model.hidden_size)
         )
         self._tensor: dict[int, str | None] = {}
+        self._alignment: dict[tuple[int, int], str | None] = {}
 
     def violation(self, layout: Layout) -> str | None:
         """Why the engine would refuse this layout, in one sentence; None if it would not."""
@@ -128,6 +129,12 @@ class Legality:
         return None
 
     def _alignment_violation(self, layout: Layout) -> str | None:
+        key = (layout.tensor, layout.expert_tensor)
+        if key not in self._alignment:
+            self._alignment[key] = self._misalignment(layout)
+        return self._alignment[key]
+
+    def _misalignment(self, layout: Layout) -> str | None:
         scheme = self.model.quantization
         if scheme is None or scheme.experts_only or (scheme.block is None and scheme.group_size is None):
             return None

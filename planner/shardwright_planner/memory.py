@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 
 from shardwright_planner.gpu import GIB
-from shardwright_planner.kvcache import CacheLayout, cache_layout
+from shardwright_planner.kvcache import CacheLayout
 from shardwright_planner.layout import Layout
 from shardwright_planner.partition import stage_ranges
 from shardwright_planner.setting import Setting
@@ -52,6 +52,7 @@ class Fit:
     weights_fit: bool
     in_flight_tokens: int
     max_position: int
+    rooms: tuple[int, ...]  # per stage, bytes for weights and cache together
 
     @property
     def fits(self) -> bool:
@@ -81,10 +82,9 @@ class Fit:
         return int(self.blocks / per_request * max_model_length) * self.data
 
 
-def assess(setting: Setting, table: WeightTable, layout: Layout) -> Fit:
+def assess(setting: Setting, table: WeightTable, cache: CacheLayout, layout: Layout) -> Fit:
     """Memory of a layout, stage by stage, against the longest request and the stated concurrency."""
     model = setting.model
-    cache = cache_layout(model, layout.tensor, setting.cache_bytes, setting.cache_dtype)
     in_flight = in_flight_tokens(setting, layout)
     concurrency = -(-setting.service_level.concurrency // layout.data)
     wanted = 1 + max(
@@ -125,6 +125,7 @@ def assess(setting: Setting, table: WeightTable, layout: Layout) -> Fit:
         weights_fit=all(room > 0 for _, _, _, room, _ in rows),
         in_flight_tokens=in_flight,
         max_position=model.max_position,
+        rooms=tuple(room + weights for _, weights, _, room, _ in rows),
     )
 
 

@@ -11,9 +11,10 @@ from shardwright_planner.evaluation import Candidate, judged, timed
 from shardwright_planner.legality import Legality
 from shardwright_planner.plan import Plan
 from shardwright_planner.remedies import fit_remedies, speed_remedies
-from shardwright_planner.request import Pins, PlanRequest, Policy
+from shardwright_planner.request import PlanRequest, Policy
 from shardwright_planner.setting import Setting, settings
 from shardwright_planner.weights import WeightTable
+from shardwright_planner.workbench import Workbench
 
 
 def plan(request: PlanRequest) -> Plan:
@@ -25,23 +26,35 @@ def plan(request: PlanRequest) -> Plan:
         PlanInputError: for inputs or pins that the engine would refuse whatever the hardware.
     """
     request = _normalized(request)
-    found, tables = search(request)
+    found = search(request)
     chosen = choose(found)
     if chosen is None:
         closest = nearest(found)
         if closest is None:
             raise _all_illegal(found)
-        remedies = fit_remedies(request, closest, search)
-        return infeasible_plan(request, closest.timed(tables[closest.setting.dtype_bytes]), found, remedies)
+        return infeasible_plan(request, closest, found, fit_remedies(request, closest))
     if chosen.meets:
-        return plan_of(request, chosen, found, tables[chosen.setting.dtype_bytes], ())
-    advice = speed_remedies(request, chosen, search, tables[chosen.setting.dtype_bytes])
+        return plan_of(request, chosen, found, ())
     refused = request.service_level.policy is Policy.REQUIRE
-    return plan_of(request, chosen, found, tables[chosen.setting.dtype_bytes], advice, feasible=not refused)
+    return plan_of(request, chosen, found, speed_remedies(request, chosen), feasible=not refused)
 
 
-def search(request: PlanRequest) -> tuple[list[Candidate], dict[int, WeightTable]]:
-    """Every candidate of every pool with its verdict, and the weight tables by bytes of the dtype.
+def search(request: PlanRequest) -> list[Candidate]:
+    """Every candidate of every pool with its verdict.
+
+    Raises:
+        PlanInputError: for inputs or pins that cannot be planned.
+    """
+    found: list[Candidate] = []
+    for bench in benches(request):
+        found.extend(judged(bench, bench.setting.pool, request.pins))
+    if not found:
+        raise _unreachable(request)
+    return timed(found)
+
+
+def benches(request: PlanRequest) -> list[Workbench]:
+    """One workbench per pool whose GPU can run the checkpoint.
 
     Raises:
         PlanInputError: for inputs or pins that cannot be planned.
@@ -49,15 +62,12 @@ def search(request: PlanRequest) -> tuple[list[Candidate], dict[int, WeightTable
     problems = settings(request)
     legality = Legality(problems[0].model, problems[0].engine)
     check_pins(legality, request.pins, request.pools)
-    usable = _capable(problems, legality)
     tables: dict[int, WeightTable] = {}
-    found: list[Candidate] = []
-    for setting in usable:
+    result = []
+    for setting in _capable(problems, legality):
         table = tables.setdefault(setting.dtype_bytes, WeightTable(setting.model, setting.dtype_bytes))
-        found.extend(judged(setting, table, legality, request.pins))
-    if not found:
-        raise _unreachable(request)
-    return timed(found, tables), tables
+        result.append(Workbench(setting, table=table, legality=legality))
+    return result
 
 
 def _normalized(request: PlanRequest) -> PlanRequest:
@@ -81,7 +91,7 @@ def _capable(problems: Sequence[Setting], legality: Legality) -> list[Setting]:
 
 
 def _unreachable(request: PlanRequest) -> PlanInputError:
-    pins: Pins = request.pins
+    pins = request.pins
     wanted = [
         f"{name} {value}"
         for name, value in (("tensor", pins.tensor), ("pipeline", pins.pipeline), ("data", pins.data))

@@ -1,70 +1,70 @@
 """What would make a plan fit or meet its service level, each remedy computed and not guessed.
 
-A remedy is a changed request that was searched again; it is only named when the search succeeds with it.
+A remedy is a changed problem whose layouts were judged again; it is only named when one succeeds.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 from shardwright_planner.choice import choose, milliseconds
-from shardwright_planner.evaluation import Candidate
-from shardwright_planner.request import PlanRequest
-from shardwright_planner.weights import WeightTable
+from shardwright_planner.errors import PlanInputError
+from shardwright_planner.evaluation import Candidate, judge, judged, timed
+from shardwright_planner.request import EngineOptions, PlanRequest, Pool
+from shardwright_planner.setting import settings
+from shardwright_planner.workbench import Workbench
 
-Search = Callable[[PlanRequest], tuple[list[Candidate], dict[int, WeightTable]]]
 MOST_NODES = 64
 
 
-def fit_remedies(request: PlanRequest, closest: Candidate, search: Search) -> tuple[tuple[str, ...], int]:
+def fit_remedies(request: PlanRequest, closest: Candidate) -> tuple[tuple[str, ...], int]:
     """Sentences, and how many GPUs more the smallest fitting plan needs (0 if no number of nodes helps)."""
     texts: list[str] = []
     missing = 0
-    more = _more_nodes(request, search)
+    pool = closest.setting.pool
+    more = _least_nodes(request, closest)
     if more is not None:
-        nodes, chosen = more
-        reach = closest.setting.pool.gpus_per_node * closest.setting.pool.nodes
-        missing = max(0, chosen.layout.world - reach)
+        layout = more.layout
+        missing = max(0, layout.world - pool.gpus_per_node * pool.nodes)
         texts.append(
-            f"Allow {nodes} nodes: {chosen.layout.label()} on {chosen.layout.world} {_gpu(chosen)} GPUs fits."
+            f"Allow {layout.nodes} nodes: {layout.label()} on {layout.world} {pool.gpu.name} GPUs fits."
         )
-    texts.extend(_lighter(request, search))
+    for text, bench in _lighter(request, closest):
+        found = choose(timed(judged(bench, pool, request.pins)))
+        if found is not None:
+            texts.append(f"{text}: {found.layout.label()} on {_gpus(found.layout.world)} fits.")
     texts.extend(_shorter(closest))
     return tuple(texts), missing
 
 
-def speed_remedies(
-    request: PlanRequest, chosen: Candidate, search: Search, table: WeightTable
-) -> tuple[str, ...]:
-    """What would meet the service level that the best fitting plan misses."""
+def speed_remedies(request: PlanRequest, chosen: Candidate) -> tuple[str, ...]:
+    """What would meet the service level that the best fitting plan misses, close to the chosen layout."""
     texts: list[str] = []
-    more = _more_nodes(request, search, start=chosen.setting.pool.nodes + 1, most=4)
-    if more is not None and more[1].meets:
-        layout = more[1].layout
-        texts.append(f"Allow {more[0]} nodes: {layout.label()} is predicted to meet the SLO.")
-    for text, other in _variants(request):
-        found = choose(search(other)[0])
+    nodes = chosen.setting.pool.nodes
+    for more in (nodes + 1, 2 * nodes):
+        found = choose(timed(_with_nodes(request, chosen, more)))
         if found is not None and found.meets:
-            texts.append(f"{text}: {found.layout.label()} is predicted to meet the SLO.")
-    texts.extend(_calmer(chosen, table))
+            texts.append(f"Allow {more} nodes: {found.layout.label()} is predicted to meet the SLO.")
+            break
+    for text, bench in _lighter(request, chosen):
+        candidate = judge(bench, chosen.layout, request.pins).timed()
+        if candidate.meets:
+            texts.append(f"{text}: {candidate.layout.label()} is then predicted to meet the SLO.")
+    texts.extend(_calmer(chosen))
     return tuple(texts)
 
 
-def _more_nodes(
-    request: PlanRequest, search: Search, start: int = 0, most: int = MOST_NODES
-) -> tuple[int, Candidate] | None:
-    # Memory per GPU falls with every node, so that doubling and halving finds the least number.
-    have = max(p.nodes for p in request.pools)
-    low, high = max(have, start - 1), max(have, start - 1) * 2
-    best: tuple[int, Candidate] | None = None
-    while high <= max(most, have * 2) and best is None:
-        best = _with_nodes(request, search, high)
-        low, high = (low, high) if best else (high, high * 2)
-    if best is None:
-        return None
-    high = best[0]
-    while high - low > 1:
+def _least_nodes(request: PlanRequest, closest: Candidate) -> Candidate | None:
+    # Memory per GPU falls with every node, so that doubling and then halving finds the least number.
+    low = closest.setting.pool.nodes
+    high, best = 2 * low, None
+    while high <= max(MOST_NODES, 2 * closest.setting.pool.nodes):
+        best = _fitting(request, closest, high)
+        if best is not None:
+            break
+        low, high = high, 2 * high
+    while best is not None and high - low > 1:
         middle = (low + high) // 2
-        found = _with_nodes(request, search, middle)
+        found = _fitting(request, closest, middle)
         if found is None:
             low = middle
         else:
@@ -72,28 +72,35 @@ def _more_nodes(
     return best
 
 
-def _with_nodes(request: PlanRequest, search: Search, nodes: int) -> tuple[int, Candidate] | None:
-    pools = tuple(replace(pool, nodes=nodes) for pool in request.pools)
-    chosen = choose(search(replace(request, pools=pools))[0])
-    return None if chosen is None else (nodes, chosen)
+def _fitting(request: PlanRequest, closest: Candidate, nodes: int) -> Candidate | None:
+    fitting = [c for c in _with_nodes(request, closest, nodes) if c.fits]
+    return min(fitting, key=lambda c: (c.layout.pipeline, c.layout.data), default=None)
 
 
-def _variants(request: PlanRequest) -> Iterator[tuple[str, PlanRequest]]:
-    engine = request.engine
-    stored = request.model.quantization
-    if engine.kv_cache_dtype in {None, "auto", "bfloat16", "float16"} and not (
-        stored and stored.kv_cache_dtype
-    ):
-        yield "Use an FP8 KV cache", replace(request, engine=replace(engine, kv_cache_dtype="fp8"))
+def _with_nodes(request: PlanRequest, near: Candidate, nodes: int) -> list[Candidate]:
+    pool = replace(near.setting.pool, nodes=nodes)
+    return judged(near.bench, pool, request.pins, least_nodes=nodes)
+
+
+def _lighter(request: PlanRequest, near: Candidate) -> Iterator[tuple[str, Workbench]]:
+    engine, stored = request.engine, request.model.quantization
+    pool = (near.setting.pool,)
+    if near.setting.cache_bytes > 1:
+        yield from _changed("Use an FP8 KV cache", replace(engine, kv_cache_dtype="fp8"), request, pool)
     if stored is None and engine.quantization is None:
-        yield "Use FP8 weights", replace(request, engine=replace(engine, quantization="fp8"))
+        yield from _changed("Use FP8 weights", replace(engine, quantization="fp8"), request, pool)
 
 
-def _lighter(request: PlanRequest, search: Search) -> Iterator[str]:
-    for text, other in _variants(request):
-        chosen = choose(search(other)[0])
-        if chosen is not None:
-            yield f"{text}: {chosen.layout.label()} on {chosen.layout.world} GPUs fits."
+def _changed(
+    text: str, engine: EngineOptions, request: PlanRequest, pools: tuple[Pool, ...]
+) -> Iterator[tuple[str, Workbench]]:
+    try:
+        setting = settings(replace(request, engine=engine, pools=pools))[0]
+    except PlanInputError:
+        return
+    bench = Workbench(setting)
+    if bench.legality.capability_violation(setting.pool.gpu) is None:
+        yield text, bench
 
 
 def _shorter(closest: Candidate) -> Iterator[str]:
@@ -108,29 +115,24 @@ def _shorter(closest: Candidate) -> Iterator[str]:
         yield f"Lower the concurrency to {holds} on {closest.layout.label()}."
 
 
-def _calmer(chosen: Candidate, table: WeightTable) -> Iterator[str]:
-    level = chosen.setting.service_level
-    low, high = 0, level.concurrency
+def _calmer(chosen: Candidate) -> Iterator[str]:
+    low, high = 0, chosen.setting.service_level.concurrency
     while high - low > 1:
         middle = (low + high) // 2
-        eased = replace(
-            chosen,
-            setting=replace(chosen.setting, service_level=replace(level, concurrency=middle)),
-            latency=None,
-        ).timed(table)
-        low, high = (middle, high) if eased.meets else (low, middle)
+        low, high = (middle, high) if _at(chosen, middle).meets else (low, middle)
     if low:
         yield f"Lower the concurrency to {low} per replica and run more replicas."
-    elif chosen.latency is not None and level.time_per_output_token_s is not None:
-        alone = replace(
-            chosen,
-            setting=replace(chosen.setting, service_level=replace(level, concurrency=1)),
-            latency=None,
-        ).timed(table)
-        if alone.latency is not None and not alone.meets:
-            reached = milliseconds(alone.latency.token_range_s[1])
-            yield f"Relax the SLO: one request alone takes up to {reached} per output token on this layout."
+        return
+    alone = _at(chosen, 1)
+    missed = ", ".join(f"{name} of up to {milliseconds(reached)}" for name, reached, _ in alone.misses())
+    if missed:
+        yield f"Relax the SLO: even one request alone has a {missed} on {chosen.layout.label()}."
 
 
-def _gpu(candidate: Candidate) -> str:
-    return candidate.setting.pool.gpu.name
+def _at(chosen: Candidate, concurrency: int) -> Candidate:
+    bench = chosen.bench.at(replace(chosen.setting.service_level, concurrency=concurrency))
+    return replace(chosen, bench=bench, latency=None).timed()
+
+
+def _gpus(count: int) -> str:
+    return "1 GPU" if count == 1 else f"{count} GPUs"
