@@ -23,17 +23,18 @@ class Calibration:
 
     memory_efficiency: float = 0.80
     expert_memory_efficiency: float = 0.51
-    compute_efficiency: float = 0.58
-    layer_s: float = 85e-6
-    step_s: float = 126e-6
-    request_s: float = 4.4e-6
-    nvlink_efficiency: float = 0.35
-    reduce_latency_s: float = 5e-6
+    compute_efficiency: float = 0.75
+    layer_s: float = 60e-6
+    step_s: float = 170e-6
+    request_s: float = 5e-6
+    nvlink_efficiency: float = 0.45
+    reduce_latency_s: float = 6e-6
     pcie_reduce_latency_s: float = 20e-6
     network_reduce_latency_s: float = 60e-6
     network_efficiency: float = 0.7
     send_latency_s: float = 10e-6
-    front_s: float = 0.025
+    front_s: float = 0.045
+    wave_share: float = 0.15  # requests that meet others' prompts in one wave; closed loops keep them bunched
     token_low: float = 0.85  # ends of the predicted range, as factors of the mean
     token_high: float = 1.15
     first_low: float = 0.70
@@ -227,9 +228,8 @@ class StepClock:
         prefill = self._prompt(chunk, 1.0) * chunks
         interference = (batch - 1.0) / load.output_tokens * prefill / stages
         token = decode.total_s + interference
-        queue = min(1.0 + math.log2(batch) / 8.0, 2.0)
-        first = prefill * queue + decode.total_s + c.front_s
         burst = self._burst(batch)
+        first = prefill + c.wave_share * burst + decode.total_s + c.front_s
         busy = batch * prefill / stages
         request = first + load.output_tokens * token
         return Latency(
