@@ -9,6 +9,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NoReturn
 
+EXIT_OK = 0
+EXIT_DOES_NOT_FIT = 1
+EXIT_BAD_INPUT = 2
+
 MIN_WIDTH = 60
 MAX_WIDTH = 120
 
@@ -35,10 +39,11 @@ def takes_color(choice: str) -> bool:
 
 
 def wrap(lines: Iterable[str]) -> str:
-    """Lines folded to the terminal; a folded line is indented like its beginning and two more."""
+    """Lines folded to the terminal; an indented line that is folded goes on two columns further in."""
     folded: list[str] = []
     for line in lines:
-        indent = " " * (len(line) - len(line.lstrip()) + 2)
+        own = len(line) - len(line.lstrip())
+        indent = " " * (own + 2 if own else 0)
         folded += textwrap.wrap(
             line, width(), subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
         ) or [""]
@@ -59,6 +64,7 @@ class CommandParser(argparse.ArgumentParser):
         shown = "\n".join(f"  {prog} {example}" for example in examples)
         super().__init__(
             prog=prog,
+            usage=f"{prog} [OPTIONS]",
             description=wrap([description]).rstrip(),
             epilog=f"examples:\n{shown}",
             formatter_class=_Formatter,

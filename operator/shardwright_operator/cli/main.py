@@ -10,11 +10,7 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
 
-from shardwright_operator.cli.console import InputError, program, wrap
-
-EXIT_OK = 0
-EXIT_DOES_NOT_FIT = 1
-EXIT_BAD_INPUT = 2
+from shardwright_operator.cli.console import EXIT_BAD_INPUT, EXIT_OK, InputError, program, wrap
 
 COMMANDS = {
     "plan": "Plan a model for a service level and say why; needs no cluster.",

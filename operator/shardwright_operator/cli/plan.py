@@ -4,16 +4,10 @@ import json
 import sys
 from collections.abc import Sequence
 
-from shardwright_operator.api.errors import SpecError, from_planner
-from shardwright_operator.api.plan_request import plan_request
-from shardwright_operator.cli.console import CommandParser, takes_color, width
+from shardwright_operator.cli.console import EXIT_DOES_NOT_FIT, EXIT_OK, CommandParser, takes_color, width
 from shardwright_operator.cli.documents import to_yaml
 from shardwright_operator.cli.options import add_options
-from shardwright_operator.cli.question import Question, questions
-from shardwright_planner import Plan, PlanInputError, explain
-from shardwright_planner import plan as make_plan
-
-FITS, DOES_NOT_FIT = 0, 1
+from shardwright_operator.cli.question import questions
 
 
 def parser(name: str) -> CommandParser:
@@ -53,7 +47,9 @@ def run(arguments: Sequence[str], parser: CommandParser) -> int:
     options = parser.parse_args(arguments)
     asked = questions(options)
     # All are planned before anything is printed: half an answer followed by an error helps no script.
-    plans = [answer(question) for question in asked]
+    plans = [question.answer() for question in asked]
+    if options.output == "text":
+        from shardwright_planner.explanation import explain  # noqa: PLC0415  scripts do not read it
     for place, (question, plan) in enumerate(zip(asked, plans, strict=True)):
         if options.output == "json":
             print(json.dumps(plan.to_wire(), indent=2))
@@ -63,19 +59,4 @@ def run(arguments: Sequence[str], parser: CommandParser) -> int:
             heading = f"\n{question.deployment.name}\n\n" if len(asked) > 1 else ""
             text = explain(plan, width=width(), color=takes_color(options.color))
             sys.stdout.write(f"{heading}{text.rstrip()}\n")
-    return FITS if all(plan.feasible for plan in plans) else DOES_NOT_FIT
-
-
-def answer(question: Question) -> Plan:
-    """The planner's answer to a question.
-
-    Raises:
-        InputError: for a question that it cannot answer.
-    """
-    pool = question.pool()
-    try:
-        return make_plan(plan_request(question.deployment.spec, (pool,)))
-    except SpecError as error:
-        raise question.origin.refused(error) from None
-    except PlanInputError as error:
-        raise question.origin.refused(from_planner(error)) from None
+    return EXIT_OK if all(plan.feasible for plan in plans) else EXIT_DOES_NOT_FIT

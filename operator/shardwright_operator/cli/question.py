@@ -12,13 +12,13 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from shardwright_operator.api.constants import API_VERSION, KIND
-from shardwright_operator.api.errors import SpecError
+from shardwright_operator.api.errors import SpecError, from_planner
 from shardwright_operator.api.manifest import ModelDeployment, parse_manifest
-from shardwright_operator.api.plan_request import declared_pool
+from shardwright_operator.api.plan_request import declared_pool, plan_request
 from shardwright_operator.cli.console import InputError
 from shardwright_operator.cli.documents import STDIN, read_config, read_manifests
 from shardwright_operator.cli.options import FLAG_OF, HARDWARE_OPTIONS, given_fields
-from shardwright_planner import Pool
+from shardwright_planner import Plan, PlanInputError, Pool, plan
 
 UNNAMED = "unnamed"
 
@@ -75,6 +75,20 @@ class Question:
         where = f"{self.origin.file}: {self.deployment.name}"
         message = f"{where}: {fields} must be given, since there is no cluster to look in; add {flags}."
         raise InputError(message)
+
+    def answer(self) -> Plan:
+        """The planner's answer.
+
+        Raises:
+            InputError: for a question that it cannot answer.
+        """
+        pool = self.pool()
+        try:
+            return plan(plan_request(self.deployment.spec, (pool,)))
+        except SpecError as error:
+            raise self.origin.refused(error) from None
+        except PlanInputError as error:
+            raise self.origin.refused(from_planner(error)) from None
 
 
 def questions(options: argparse.Namespace) -> list[Question]:

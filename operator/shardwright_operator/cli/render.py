@@ -11,10 +11,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from shardwright_operator.api.constants import ConditionType
-from shardwright_operator.cli.console import CommandParser, InputError
+from shardwright_operator.cli.console import EXIT_DOES_NOT_FIT, EXIT_OK, CommandParser, InputError
 from shardwright_operator.cli.documents import to_yaml
 from shardwright_operator.cli.options import add_options
-from shardwright_operator.cli.plan import DOES_NOT_FIT, FITS, answer
 from shardwright_operator.cli.question import Question, questions
 from shardwright_operator.decide.decision import Apply
 from shardwright_operator.decide.deployment import decide
@@ -35,7 +34,7 @@ def parser(name: str) -> CommandParser:
         "StatefulSets. The hardware must be in the manifest or in options, since there is no cluster.",
         (
             "-f examples/llama-3.1-405b.yaml",
-            "-f examples/llama-3.1-405b.yaml | kubectl diff -f -",
+            "-f examples/llama-3.1-405b.yaml --nodes 4 | grep -A 30 'command:'",
             "-f my.yaml --tensor 4 -o json",
         ),
     )
@@ -50,18 +49,19 @@ def run(arguments: Sequence[str], parser: CommandParser) -> int:
     if options.filename is None:
         parser.error("a manifest must be given with -f")
     found: list[dict[str, Any]] = []
-    code = FITS
+    code = EXIT_OK
     for question in questions(options):
-        plan = answer(question)
+        plan = question.answer()
         if plan.feasible:
             found += manifests(question)
         else:
             print(f"{question.deployment.name}: {plan.reason}", file=sys.stderr)
-            code = DOES_NOT_FIT
+            code = EXIT_DOES_NOT_FIT
     if options.output == "json":
         print(json.dumps({"apiVersion": "v1", "kind": "List", "items": found}, indent=2))
     else:
-        print("---\n".join(to_yaml(manifest) for manifest in found), end="")
+        head = f"# The uid {UID} in ownerReferences stands for that of the ModelDeployment.\n"
+        print("---\n".join([head * bool(found), *map(to_yaml, found)]), end="")
     return code
 
 

@@ -1,0 +1,178 @@
+"""Bad input ends with exit code 2 and one line on stderr that says what to do, never with a traceback."""
+
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Run = Callable[..., Any]
+
+HARDWARE = ("--gpu", "H100-SXM-80GB", "--gpus-per-node", "8", "--nodes", "1")
+MODEL = ("--model", "meta-llama/Llama-3.1-8B-Instruct")
+GOOD = """\
+apiVersion: shardwright.dev/v1alpha1
+kind: ModelDeployment
+metadata: {name: llama}
+spec:
+  model: {name: meta-llama/Llama-3.1-8B-Instruct}
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        pytest.param((), "nothing to plan: give -f FILE, --model NAME, or --config FILE", id="nothing"),
+        pytest.param(MODEL, "--gpu, --gpus-per-node and --nodes must be given", id="no hardware"),
+        pytest.param((*MODEL, *HARDWARE[:2]), "--gpus-per-node and --nodes must be given", id="part of it"),
+        pytest.param(
+            ("--model", "nobody/knows", *HARDWARE),
+            "--model is 'nobody/knows', but the planner has no facts about this model",
+            id="unknown model",
+        ),
+        pytest.param(
+            (*MODEL, "--gpu", "H1000", *HARDWARE[2:]),
+            "--gpu is 'H1000', but the known GPUs are H100-SXM-80GB",
+            id="unknown GPU",
+        ),
+        pytest.param(
+            (*MODEL, *HARDWARE, "--tpot", "150"), "--tpot is '150', but it must be a duration", id="no unit"
+        ),
+        pytest.param(
+            (*MODEL, *HARDWARE, "--concurrency", "0"),
+            "--concurrency is 0, but it must be at least 1",
+            id="concurrency of nothing",
+        ),
+        pytest.param(
+            (*MODEL, *HARDWARE, "--concurrency", "many"),
+            "argument --concurrency: invalid int value: 'many'; see shardwright plan --help.",
+            id="no number",
+        ),
+        pytest.param(
+            (*MODEL, *HARDWARE, "--tensor", "3"), "--tensor is 3, but", id="pin that does not divide"
+        ),
+        pytest.param(
+            (*MODEL, *HARDWARE, "--tensor", "16"), "--tensor is 16, but a node has 8 GPUs", id="pin too large"
+        ),
+        pytest.param(
+            (*MODEL, *HARDWARE, "--colour"), "unrecognized arguments: --colour", id="unknown option"
+        ),
+        pytest.param((*MODEL, "--gpus", "8"), "unrecognized arguments: --gpus 8", id="no abbreviations"),
+        pytest.param(("-f", "missing.yaml"), "cannot read missing.yaml: No such file", id="missing file"),
+        pytest.param(("-f", "/"), "cannot read /: Is a directory", id="folder"),
+        pytest.param(
+            ("--config", "missing.json", *HARDWARE), "cannot read missing.json", id="missing config"
+        ),
+    ],
+)
+def test_plan_refuses(arguments: tuple[str, ...], said: str, run: Run) -> None:
+    answer = run("plan", *arguments)
+
+    assert (answer.code, answer.out) == (2, "")
+    assert answer.err.startswith("shardwright: ")
+    assert said in answer.err
+    assert answer.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        pytest.param("", "FILE is empty; give a ModelDeployment", id="empty"),
+        pytest.param("a: [1", "FILE is not YAML: line", id="no YAML"),
+        pytest.param("just words", "FILE has only a str; give a ModelDeployment", id="words"),
+        pytest.param("kind: Service\n---\nkind: Secret\n", "FILE has only Secret, Service", id="other kinds"),
+        pytest.param(
+            GOOD.replace("v1alpha1", "v1"), "FILE: llama: apiVersion is 'shardwright.dev/v1'", id="version"
+        ),
+        pytest.param(
+            GOOD.replace("llama}", "'vllm'}"), "FILE: vllm: metadata.name is 'vllm'", id="reserved name"
+        ),
+        pytest.param(
+            GOOD + "  slos: {}\n",
+            "FILE: llama: spec.slos is 'given', but there is no such field; write slo",
+            id="unknown field",
+        ),
+        pytest.param(
+            GOOD,
+            "spec.hardware.gpu, spec.hardware.gpusPerNode and spec.hardware.maxNodes must be given",
+            id="no hardware",
+        ),
+        pytest.param(
+            GOOD + "---\n" + GOOD.replace("{name: llama}", "{name: second}").replace("model:", "modl:"),
+            "FILE: second: ",
+            id="mistake in the second document",
+        ),
+    ],
+)
+def test_plan_refuses_file(text: str, said: str, run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "given.yaml"
+    file.write_text(text, encoding="utf-8")
+
+    answer = run("plan", "-f", str(file))
+
+    assert (answer.code, answer.out) == (2, "")
+    assert said.replace("FILE", str(file)) in answer.err
+    assert answer.err.count("\n") == 1
+
+
+def test_option_beside_a_file_is_blamed_by_its_name(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "given.yaml"
+    file.write_text(GOOD, encoding="utf-8")
+
+    answer = run("plan", "-f", str(file), *HARDWARE, "--ttft", "soon")
+
+    assert answer.err.startswith("shardwright: --ttft is 'soon', but it must be a duration")
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        pytest.param("{", "is not JSON", id="no JSON"),
+        pytest.param("[]", "holds list and no object", id="list"),
+        pytest.param("{}", "spec.model.config", id="empty"),
+        pytest.param(json.dumps({"hidden_size": 64}), "spec.model.config", id="part of a config"),
+    ],
+)
+def test_bad_config(content: str, said: str, run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "config.json"
+    file.write_text(content, encoding="utf-8")
+
+    answer = run("plan", "--config", str(file), *HARDWARE)
+
+    assert (answer.code, answer.out) == (2, "")
+    assert said in answer.err
+    assert answer.err.count("\n") == 1
+
+
+def test_binary_file(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "given.yaml"
+    file.write_bytes(b"\xff\xfe\x00")
+
+    assert "it is no text in UTF-8" in run("plan", "-f", str(file)).err
+
+
+def test_standard_input_is_named(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("kind: Pod\n"))
+
+    assert run("plan", "-f", "-").err == (
+        "shardwright: standard input has only Pod; give a ModelDeployment of shardwright.dev/v1alpha1.\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        pytest.param(("plna",), "there is no command 'plna'; did you mean plan.", id="close"),
+        pytest.param(("apply",), "the commands are plan, render, ledger, crd, operator.", id="not close"),
+        pytest.param(("render",), "a manifest must be given with -f", id="render without a file"),
+        pytest.param(("operator", "--workers", "many"), "--workers", id="operator's own settings"),
+    ],
+)
+def test_other_refusals(arguments: tuple[str, ...], said: str, run: Run) -> None:
+    answer = run(*arguments)
+
+    assert (answer.code, answer.out) == (2, "")
+    assert said in answer.err
+    assert answer.err.count("\n") == 1
