@@ -3,6 +3,7 @@
 from shardwright_planner.catalogue import find_model, model_names
 from shardwright_planner.config import model_from_config
 from shardwright_planner.errors import PlanInputError
+from shardwright_planner.explanation import explain
 from shardwright_planner.fingerprint import input_hash
 from shardwright_planner.hardware import GPUS, Gpu, find_gpu
 from shardwright_planner.model import ModelFacts
@@ -35,6 +36,7 @@ __all__ = [
     "Pool",
     "ServiceLevel",
     "Workload",
+    "explain",
     "find_gpu",
     "find_model",
     "input_hash",

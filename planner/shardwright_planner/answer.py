@@ -157,6 +157,8 @@ def _reason(chosen: Candidate, cause: SplitCause) -> str:
             return f"{where}: the weights do not fit on fewer GPUs"
         case SplitCause.CACHE:
             return f"{where}: the cache for the wanted load does not fit on fewer GPUs"
+        case SplitCause.LATENCY if not chosen.meets:
+            return f"{where}: of all that fits it comes closest to the service level"
         case SplitCause.LATENCY:
             return f"{where}: fewer GPUs hold the model but miss the service level"
         case SplitCause.PINNED:

@@ -20,9 +20,11 @@ SAMPLER_COPIES = 3.7
 # Held outside PyTorch: the CUDA context alone, and with NCCL and custom AllReduce buffers (same logs).
 CONTEXT_BYTES = int(0.25 * GIB)
 CONTEXT_WITH_NCCL_BYTES = int(2.1 * GIB)
-# CUDA graphs at the default capture sizes: measured 0.5 to 1.9 GiB.
-GRAPH_BYTES = int(1.0 * GIB)
-GRAPH_TENSOR_BYTES = int(1.3 * GIB)
+# CUDA graphs at the default capture sizes: measured 0.5 to 1.9 GiB, growing with the layers of a stage;
+# sparse models hold the upper figures (same logs).
+GRAPH_BYTES = int(0.55 * GIB)
+GRAPH_LAYER_BYTES = int(0.0115 * GIB)
+GRAPH_EXPERTS_BYTES = int(0.5 * GIB)
 MARGIN = 0.03  # of what the engine may use; kept unplanned
 
 
@@ -82,6 +84,22 @@ class Fit:
         return int(self.blocks / per_request * max_model_length) * self.data
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Room:
+    """One stage before the number of blocks is known; ``cache`` may be negative."""
+
+    layers: int
+    weights: int
+    activation: int
+    overhead: int
+    cache: int
+    block: int
+
+    @property
+    def used(self) -> int:
+        return self.weights + self.activation + self.overhead
+
+
 def assess(setting: Setting, table: WeightTable, cache: CacheLayout, layout: Layout) -> Fit:
     """Memory of a layout, stage by stage, against the longest request and the stated concurrency."""
     model = setting.model
@@ -93,28 +111,36 @@ def assess(setting: Setting, table: WeightTable, cache: CacheLayout, layout: Lay
     )
     allowed = math.ceil(setting.pool.gpu.memory_bytes * setting.utilization)
     margin = int(allowed * MARGIN)
-    overhead = overhead_bytes(setting, layout)
-    rows: list[tuple[int, int, int, int, int]] = []  # layers, weights, activation, room, bytes of a block
+    rows: list[_Room] = []
     for stage, (start, stop) in enumerate(stage_ranges(layout.partition)):
         counts = [model.layers_of(kind, start, stop) for kind in range(len(model.kinds))]
         weights = table.stage_bytes(layout, stage, counts)
         activation = activation_bytes(setting, layout, stage)
-        room = allowed - margin - overhead - weights - activation
-        rows.append((stop - start, weights, activation, room, cache.block_bytes(start, stop)))
-    blocks = max(0, min((room // block for _, _, _, room, block in rows if block), default=wanted))
+        overhead = overhead_bytes(setting, layout, stop - start)
+        rows.append(
+            _Room(
+                layers=stop - start,
+                weights=weights,
+                activation=activation,
+                overhead=overhead,
+                cache=allowed - margin - overhead - weights - activation,
+                block=cache.block_bytes(start, stop),
+            )
+        )
+    blocks = max(0, min((row.cache // row.block for row in rows if row.block), default=wanted))
     total = setting.pool.gpu.memory_bytes
     stages = tuple(
         StageMemory(
-            layers=layers,
-            weights=weights,
-            cache=blocks * block,
-            activation=activation,
-            overhead=overhead,
+            layers=row.layers,
+            weights=row.weights,
+            cache=blocks * row.block,
+            activation=row.activation,
+            overhead=row.overhead,
             margin=margin,
-            free=max(0, total - weights - activation - overhead - margin - blocks * block),
-            missing=max(0, wanted * block - room),
+            free=max(0, total - row.used - margin - blocks * row.block),
+            missing=max(0, wanted * row.block - row.cache),
         )
-        for layers, weights, activation, room, block in rows
+        for row in rows
     )
     return Fit(
         stages=stages,
@@ -122,10 +148,10 @@ def assess(setting: Setting, table: WeightTable, cache: CacheLayout, layout: Lay
         blocks=blocks,
         data=layout.data,
         missing_bytes=max(stage.missing for stage in stages),
-        weights_fit=all(room > 0 for _, _, _, room, _ in rows),
+        weights_fit=all(row.cache > 0 for row in rows),
         in_flight_tokens=in_flight,
         max_position=model.max_position,
-        rooms=tuple(room + weights for _, weights, _, room, _ in rows),
+        rooms=tuple(row.cache + row.weights for row in rows),
     )
 
 
@@ -149,10 +175,11 @@ def activation_bytes(setting: Setting, layout: Layout, stage: int) -> int:
     return size
 
 
-def overhead_bytes(setting: Setting, layout: Layout) -> int:
-    """CUDA context, NCCL buffers and, where the version subtracts them, CUDA graphs."""
+def overhead_bytes(setting: Setting, layout: Layout, layers: int) -> int:
+    """CUDA context, NCCL buffers and, where the version subtracts them, CUDA graphs of a stage's layers."""
     split = layout.tensor > 1 or layout.data > 1
     context = CONTEXT_WITH_NCCL_BYTES if split else CONTEXT_BYTES
     if not setting.engine.graphs_subtracted:
         return context
-    return context + (GRAPH_TENSOR_BYTES if layout.tensor > 1 else GRAPH_BYTES)
+    graphs = GRAPH_BYTES + layers * GRAPH_LAYER_BYTES
+    return context + graphs + (GRAPH_EXPERTS_BYTES if setting.model.is_moe else 0)

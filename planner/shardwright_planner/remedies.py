@@ -26,7 +26,8 @@ def fit_remedies(request: PlanRequest, closest: Candidate) -> tuple[tuple[str, .
         layout = more.layout
         missing = max(0, layout.world - pool.gpus_per_node * pool.nodes)
         texts.append(
-            f"Allow {layout.nodes} nodes: {layout.label()} on {layout.world} {pool.gpu.name} GPUs fits."
+            f"Allow {layout.nodes} nodes: {layout.label()} on {layout.world} {pool.gpu.name} GPUs fits, "
+            f"{missing} more than allowed now."
         )
     for text, bench in _lighter(request, closest):
         found = choose(timed(judged(bench, pool, request.pins)))
