@@ -8,6 +8,7 @@ from shardwright_operator.cli.console import EXIT_DOES_NOT_FIT, EXIT_OK, Command
 from shardwright_operator.cli.documents import to_yaml
 from shardwright_operator.cli.options import add_options
 from shardwright_operator.cli.question import questions
+from shardwright_planner import explain
 
 
 def parser(name: str) -> CommandParser:
@@ -48,8 +49,6 @@ def run(arguments: Sequence[str], parser: CommandParser) -> int:
     asked = questions(options)
     # All are planned before anything is printed: half an answer followed by an error helps no script.
     plans = [question.answer() for question in asked]
-    if options.output == "text":
-        from shardwright_planner.explanation import explain  # noqa: PLC0415  scripts do not read it
     for place, (question, plan) in enumerate(zip(asked, plans, strict=True)):
         if options.output == "json":
             print(json.dumps(plan.to_wire(), indent=2))

@@ -18,7 +18,7 @@ from shardwright_operator.api.plan_request import declared_pool, plan_request
 from shardwright_operator.cli.console import InputError
 from shardwright_operator.cli.documents import STDIN, read_config, read_manifests
 from shardwright_operator.cli.options import FLAG_OF, HARDWARE_OPTIONS, given_fields
-from shardwright_planner import Plan, PlanInputError, Pool, plan
+from shardwright_planner import Plan, PlanInputError, PlanRequest, Pool, plan
 
 UNNAMED = "unnamed"
 
@@ -76,17 +76,27 @@ class Question:
         message = f"{where}: {fields} must be given, since there is no cluster to look in; add {flags}."
         raise InputError(message)
 
+    def request(self) -> PlanRequest:
+        """The question as the planner takes it.
+
+        Raises:
+            InputError: for a question that cannot be asked.
+        """
+        pool = self.pool()
+        try:
+            return plan_request(self.deployment.spec, (pool,))
+        except SpecError as error:
+            raise self.origin.refused(error) from None
+
     def answer(self) -> Plan:
         """The planner's answer.
 
         Raises:
             InputError: for a question that it cannot answer.
         """
-        pool = self.pool()
+        request = self.request()
         try:
-            return plan(plan_request(self.deployment.spec, (pool,)))
-        except SpecError as error:
-            raise self.origin.refused(error) from None
+            return plan(request)
         except PlanInputError as error:
             raise self.origin.refused(from_planner(error)) from None
 

@@ -1,0 +1,102 @@
+"""``ledger``: the two tables in full, and the simple estimator digit for digit."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+Run = Callable[..., Any]
+
+ONE_NODE = ("--gpu", "H100-SXM-80GB", "--gpus-per-node", "8", "--nodes", "1")
+
+SIMPLE = """\
+TP x PP   weights/GPU  KV/token/GPU   KV free/GPU        tokens  32K requests
+1x1           131.5 G             -  does not fit
+2x1            65.8 G             -  does not fit
+4x1            32.9 G         80 Ki        30.2 G       395,569            12
+8x1            16.4 G         40 Ki        46.6 G     1,222,046            37
+16x1            8.2 G         40 Ki        54.8 G     1,437,500            43  KV heads replicated
+8x2             8.2 G         20 Ki        54.8 G     2,875,001            87
+4x2            16.4 G         40 Ki        46.6 G     1,222,046            37
+"""
+
+
+def test_simple_estimator_prints_the_seven_rows(run: Run) -> None:
+    answer = run("ledger", "--simple", "--model", "meta-llama/Llama-3.1-70B")
+
+    assert answer.code == 0
+    assert answer.out.endswith(SIMPLE)
+    assert "70.6e9 parameters (nominal)" in answer.out
+    assert "80e9 bytes, utilization 0.90, 4 GiB reserved" in answer.out
+
+
+def test_constants_of_the_simple_estimator_are_options(run: Run) -> None:
+    answer = run(
+        "ledger", "--simple", "--model", "meta-llama/Llama-3.1-70B", "--gpu-bytes", "141e9", "-o", "json"
+    )
+
+    record = json.loads(answer.out)
+    assert record["assumptions"]["gpu_bytes"] == 141e9
+    assert [row["tokens"] > 0 for row in record["rows"]] == [False, True, True, True, True, True, True]
+
+
+def test_communication_of_four_tensor_ranks(run: Run) -> None:
+    """160 AllReduce of 1 MiB, 240 MiB sent per GPU, 0.56 ms at 450 GB/s."""
+    answer = run(
+        "ledger", "--model", "meta-llama/Llama-3.1-70B", *ONE_NODE, "--tensor", "4", "--tokens", "64"
+    )
+
+    assert "160 x 1.00 MiB; each GPU sends 240 MiB, 0.56 ms" in answer.out
+    assert "320 KiB per token over all layers" in answer.out
+
+
+def test_communication_of_four_stages(run: Run) -> None:
+    answer = run(
+        "ledger",
+        "--model",
+        "meta-llama/Llama-3.1-70B",
+        *ONE_NODE,
+        "--tensor",
+        "1",
+        "--pipeline",
+        "4",
+        "--tokens",
+        "64",
+    )
+
+    assert "3 x 2.00 MiB (hidden state and residual)" in answer.out
+
+
+def test_table_shows_every_layout_also_with_pins(run: Run) -> None:
+    arguments = ("ledger", "--model", "meta-llama/Llama-3.1-70B", *ONE_NODE, "-o", "json")
+
+    free, pinned = json.loads(run(*arguments).out), json.loads(run(*arguments, "--tensor", "8").out)
+
+    assert free["memory"] == pinned["memory"]
+    assert {row["label"] for row in free["memory"]} >= {"TP1", "TP2", "TP4", "TP8", "TP4 x PP2"}
+    assert pinned["communication"]["tensor"] == 8
+
+
+def test_model_that_fits_nowhere_still_has_a_table(run: Run) -> None:
+    answer = run("ledger", "--model", "meta-llama/Llama-3.1-405B", *ONE_NODE)
+
+    assert answer.code == 0
+    assert "756.0 GiB" in answer.out
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "said"),
+    [
+        pytest.param("--tokens", "0", "0 is no whole number above 0", id="no tokens"),
+        pytest.param("--cache-bytes", "0", "0 is no positive number", id="cache of nothing"),
+        pytest.param("--gpu-bytes", "inf", "inf is no positive number", id="endless memory"),
+        pytest.param("--utilization", "high", "high is no positive number", id="word"),
+    ],
+)
+def test_refusals(option: str, value: str, said: str, run: Run) -> None:
+    answer = run("ledger", "--simple", "--model", "meta-llama/Llama-3.1-70B", option, value)
+
+    assert (answer.code, answer.out) == (2, "")
+    assert said in answer.err
+    assert answer.err.count("\n") == 1
