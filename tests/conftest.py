@@ -28,7 +28,7 @@ class _SkipGuard:
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         for nodeid in self.unlisted:
-            terminalreporter.write_line(f"skipped without being listed in tests/skips.txt: {nodeid}", red=True)
+            terminalreporter.write_line(f"skipped, but not listed in tests/skips.txt: {nodeid}", red=True)
 
 
 def pytest_configure(config: pytest.Config) -> None:

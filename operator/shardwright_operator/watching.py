@@ -1,7 +1,7 @@
 """Runs kopf beside the operator's own event loop and brings its events over.
 
-kopf takes all tasks of its loop for its own, and sets the signal handlers of the main thread: in a thread with
-a loop of its own it can do neither harm.
+kopf takes all tasks of its loop for its own, and sets the signal handlers of the main thread: in a thread
+with a loop of its own it can do neither harm.
 """
 
 import asyncio

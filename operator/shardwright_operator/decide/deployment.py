@@ -244,6 +244,7 @@ def _report(
     """The decision whose status says what was found."""
     old: Mapping[str, Any] = findings.resource.status
     status = cut_to_bounds(status_of(findings, now))
+    told = tuple(event for step in steps for event in step.events)
     times = [step.requeue_after_s for step in steps if step.requeue_after_s is not None]
     if findings.verdict.reason is Reason.WAITING_FOR_VOLUME:
         times.append(VOLUME_POLL_S)
@@ -251,6 +252,6 @@ def _report(
         stages=stages,
         confirm=tuple(claim for step in steps for claim in step.confirm),
         status=None if same_status(status, old) else status,
-        events=(*(e for step in steps for e in step.events), *transition_events(old, status)),
+        events=(*told, *transition_events(old, status, told=told)),
         requeue_after_s=min(times, default=None),
     )

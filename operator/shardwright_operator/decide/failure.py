@@ -19,6 +19,10 @@ from shardwright_operator.observe.views import ContainerExit, PodView
 from shardwright_operator.status.conditions import rfc3339
 
 EVIDENCE_CHARACTERS = 1024
+FORMATION_SPREAD_S = 30
+"""How far apart the members of one attempt may be created: a busy StatefulSet controller makes workers some
+seconds after the leader. It matters where a leader is ready at once, as simulated ones are."""
+
 _OUT_OF_MEMORY = frozenset({"OOMKilled"})
 _NODE_GONE = frozenset({"DeletionByTaintManager", "DeletionByPodGC"})
 _EVICTED = frozenset({"Evicted", "EvictionByEvictionAPI", "PreemptionByScheduler", "TerminationByKubelet"})
@@ -153,7 +157,8 @@ def _replaced_unseen(pods: Sequence[PodView]) -> Failure | None:
     ready_since = next((pod.ready_since for pod in pods if pod.node_rank == 0), None)
     if ready_since is None:
         return None
-    late = next((pod for pod in pods if pod.created_at > ready_since), None)
+    spread = timedelta(seconds=FORMATION_SPREAD_S)
+    late = next((pod for pod in pods if pod.created_at > ready_since + spread), None)
     if late is None:
         return None
     return Failure(

@@ -1,6 +1,6 @@
 """Events for what changed between two statuses: each turn of a condition is told once."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from shardwright_operator.api.constants import ConditionType, Reason
@@ -16,19 +16,22 @@ _QUIET = frozenset({Reason.STARTING, Reason.SCALING_DOWN})
 """Reasons of Ready=False that every start passes through: they stand in the status, and are no news."""
 
 
-def transition_events(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Event]:
-    """An Event for each condition whose status or reason has changed."""
+def transition_events(
+    old: Mapping[str, Any], new: Mapping[str, Any], *, told: Sequence[Event] = ()
+) -> Iterator[Event]:
+    """An Event for each condition whose status or reason has changed, less what was told already."""
     before = {c.get("type"): c for c in old.get("conditions") or ()}
-    told: set[str] = set()
+    messages: set[str] = set()
+    reasons = {event.reason for event in told}
     for type_ in _TOLD:
         now = next((c for c in new.get("conditions") or () if c["type"] == type_), None)
         if now is None or (now["status"], now["reason"]) == _state(before.get(type_)):
             continue
         if type_ is ConditionType.READY and now["status"] != "True" and now["reason"] in _QUIET:
             continue
-        if now["message"] in told:
+        if now["message"] in messages or (type_ is ConditionType.READY and now["reason"] in reasons):
             continue
-        told.add(now["message"])
+        messages.add(now["message"])
         bad = (type_, now["status"]) in _BAD
         yield Event(
             type=EventType.WARNING if bad else EventType.NORMAL, reason=now["reason"], message=now["message"]
