@@ -6,11 +6,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from bad_specs import BAD_SPECS, MODEL, BadSpec
-from control_plane.client import Client
+from control_plane.client import MERGE, Client
 from control_plane.cluster import Cluster, CommandError
 from control_plane.waiting import wait_for
+from full_spec import FULL_SPEC
+from shardwright_operator.api.constants import ConditionType
+from shardwright_operator.api.manifest import parse_manifest
+from shardwright_operator.api.plan_request import declared_pool, plan_request
+from shardwright_operator.api.status import cut_to_bounds
+from shardwright_planner import plan
 
 pytestmark = pytest.mark.cluster
 
@@ -153,6 +160,91 @@ def test_unknown_fields_are_pruned_when_the_client_does_not_insist(kubectl: Kube
     kubectl("create", "--validate=false", "-n", namespace, "-f", "-", stdin=json.dumps(_document(spec=spec)))
 
     assert _get(kubectl, namespace)["spec"]["slo"] == {"concurrency": 8}
+
+
+def test_every_field_is_taken(kubectl: Kubectl, namespace: str) -> None:
+    _apply(kubectl, namespace, _document(spec=FULL_SPEC))
+
+    assert _get(kubectl, namespace)["spec"] == FULL_SPEC
+
+
+def test_largest_status_is_taken_and_shown(kubectl: Kubectl, api: Client, namespace: str) -> None:
+    """A status at all its bounds, with the plan of the largest example, as the operator writes it."""
+    _apply(kubectl, namespace, _document())
+    status = _largest_status()
+
+    written = api.request(
+        "PATCH",
+        f"/apis/shardwright.dev/v1alpha1/namespaces/{namespace}/modeldeployments/llama/status",
+        body={"status": status},
+        content_type=MERGE,
+    )
+
+    assert written["status"] == status
+    row = kubectl("get", "mdep", "llama", "-n", namespace, "-o", "wide", "--no-headers").split()
+    assert row[:7] == ["llama", MODEL, "8", "2", "1/1", "True", "GroupsReady"]
+    assert row[8:] == ["16", "H100-SXM-80GB", "llama-0123456789"]
+    scale = api.request(
+        "GET", f"/apis/shardwright.dev/v1alpha1/namespaces/{namespace}/modeldeployments/llama/scale"
+    )
+    assert scale["status"] == {"replicas": 1, "selector": "a=b"}
+
+
+def _largest_status() -> dict[str, Any]:
+    document = yaml.safe_load((ROOT / "examples" / "llama-3.1-405b.yaml").read_text(encoding="utf-8"))
+    spec = parse_manifest(document).spec
+    pool = declared_pool(spec)
+    assert pool is not None
+    long = "x" * 5000
+    conditions = [
+        {
+            "type": kind,
+            "status": "True",
+            "observedGeneration": 1,
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+            "reason": "GroupsReady",
+            "message": long,
+        }
+        for kind in ConditionType
+    ]
+    groups = [
+        {
+            "index": index,
+            "phase": "Ready",
+            "reason": "GroupsReady",
+            "message": long,
+            "revision": "llama-0123456789",
+            "restarts": 1,
+            "members": 64,
+            "readyMembers": 64,
+            "nodes": [f"node-{n}.example" for n in range(100)],
+            "firstFailure": {
+                "time": "2026-01-01T00:00:00Z",
+                "reason": "OutOfMemory",
+                "nodeRank": 1,
+                "pod": "p",
+                "node": "n",
+                "message": long,
+                "exitCode": 137,
+                "terminationMessage": long,
+            },
+        }
+        for index in range(200)
+    ]
+    return cut_to_bounds(
+        {
+            "observedGeneration": 1,
+            "conditions": conditions,
+            "replicas": 1,
+            "readyReplicas": 1,
+            "ready": "1/1",
+            "selector": "a=b",
+            "revision": "llama-0123456789",
+            "image": "vllm/vllm-openai:v0.32.0",
+            "plan": plan(plan_request(spec, (pool,))).to_wire(),
+            "groups": groups,
+        }
+    )
 
 
 def test_server_side_apply_again_changes_nothing(kubectl: Kubectl, namespace: str) -> None:

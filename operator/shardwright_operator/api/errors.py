@@ -50,14 +50,10 @@ class SpecError(ValueError):
         )
 
 
-def from_planner(error: PlanInputError) -> SpecError:
+def from_planner(error: PlanInputError, reason: Reason = Reason.INVALID_SPEC) -> SpecError:
     """The planner's refusal in the resource's words: its fields are those of the spec without ``spec.``."""
     field = error.field if error.field.startswith("spec.") else f"spec.{error.field}"
-    reason = _REASONS.get(field, Reason.INVALID_SPEC)
     return SpecError(field=field, value=error.value, limit=error.limit, remedy=error.remedy, reason=reason)
-
-
-_REASONS = {"spec.hardware.gpu": Reason.UNKNOWN_GPU, "spec.model.name": Reason.UNKNOWN_MODEL}
 
 
 def _rebuilt(field: str, value: object, limit: str, remedy: str, reason: Reason) -> SpecError:

@@ -53,6 +53,7 @@ REFUSED: Mapping[tuple[str, str], tuple[str, ...]] = MappingProxyType(
             "--data-parallel-supervisor-port",
             "--device-ids",
         ),
+        ("is tied to the pod's grace period", "leave it out"): ("--shutdown-timeout",),
         ("would change how many GPUs a replica takes", "leave it out"): (
             "--prefill-context-parallel-size",
             "-pcp",

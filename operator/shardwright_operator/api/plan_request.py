@@ -86,7 +86,7 @@ def declared_pool(spec: ModelDeploymentSpec) -> Pool | None:
     try:
         gpu = find_gpu(hardware.gpu)
     except PlanInputError as error:
-        raise from_planner(error) from None
+        raise from_planner(error, Reason.UNKNOWN_GPU) from None
     return Pool(
         gpu=gpu,
         gpus_per_node=hardware.gpus_per_node,

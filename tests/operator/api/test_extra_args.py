@@ -2,7 +2,16 @@
 
 import pytest
 
+from full_spec import FULL_SPEC
+from shardwright_operator.api.constants import Role
 from shardwright_operator.api.extra_args import JOINED, REFUSED, refusal
+from shardwright_operator.api.plan_request import plan_request
+from shardwright_operator.api.v1alpha1 import parse_spec
+from shardwright_operator.build.command import engine_command
+from shardwright_planner import Pool, find_gpu, plan
+
+OVERRIDABLE = {"--distributed-timeout-seconds"}
+"""Options that the operator renders and a user may give again: vLLM takes the last one."""
 
 FREE = (
     "--enable-prefix-caching",
@@ -71,3 +80,26 @@ def test_value_joined_to_a_letter_is_found(option: str) -> None:
 )
 def test_beginning_of_a_refused_option_is_found(beginning: str) -> None:
     assert refusal(beginning) is not None
+
+
+def test_every_option_that_the_operator_renders_is_refused() -> None:
+    """Else a user's word, which comes last, would silently win over the plan."""
+    model = {key: value for key, value in FULL_SPEC["model"].items() if key not in {"config", "source"}}
+    spec = parse_spec(
+        {
+            "model": {**model, "name": "deepseek-ai/DeepSeek-V3", "trustRemoteCode": True},
+            "slo": {"concurrency": 8},
+        }
+    )
+    pool = Pool(gpu=find_gpu("H100-SXM-80GB"), gpus_per_node=8, nodes=2)
+    made = plan(plan_request(spec, (pool,)))
+
+    words = {
+        word
+        for role in Role
+        for word in engine_command(spec, made, role, startup_s=600)
+        if word.startswith("--")
+    }
+
+    assert "--data-parallel-size" in words
+    assert {word for word in words if refusal(word) is None} == OVERRIDABLE
