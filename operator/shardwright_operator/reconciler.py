@@ -5,6 +5,7 @@ A pass never remembers anything that the next one needs, the notes about refused
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
 
 from shardwright_operator.apply.claims import ClaimReader
@@ -68,6 +69,8 @@ class Reconciler:
         if resource is None:
             self._ledger.forget(key)
             return None
+        await self._writer.look_again(resource)
+        observed = replace(observed, notes=self._ledger.of(key))
         decision = self._decide(observed, self._clock())
         await self._writer.confirm(key, decision.confirm)
         await self._writer.write(resource, decision.stages)

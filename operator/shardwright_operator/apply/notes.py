@@ -14,6 +14,8 @@ from shardwright_operator.observe.views import ChildKind, Key, WriteNote
 
 FIRST_DELAY_S = 10.0
 LONGEST_DELAY_S = 300.0
+LONGEST_CONFLICT_DELAY_S = 60.0
+"""Between two looks at a name that somebody else holds: no watch shows an object without our label."""
 QUIET_S = 600.0
 """After so long without a write of the same content, the next one counts as the first again."""
 
@@ -64,6 +66,22 @@ class WriteLedger:
     def deleted(self, key: Key, kind: ChildKind, name: str) -> None:
         """We deleted the object ourselves: writing it anew is no repetition."""
         self._entries.get(key, {}).pop((kind, name), None)
+
+    def conflicts_due(self, key: Key, now: datetime) -> tuple[Place, ...]:
+        """Names that somebody else held when they were last looked at, and that may be looked at again."""
+        return tuple(
+            place
+            for place, entry in self._entries.get(key, {}).items()
+            if entry.note.foreign and entry.note.retry_at is not None and entry.note.retry_at <= now
+        )
+
+    def still_foreign(self, key: Key, place: Place, now: datetime) -> None:
+        """The name is held as before: look again later."""
+        entry = self._entries[key][place]
+        delay = min(_delay(entry.attempts + 1), timedelta(seconds=LONGEST_CONFLICT_DELAY_S))
+        self._entries[key][place] = _Entry(
+            note=replace(entry.note, retry_at=now + delay), attempts=entry.attempts + 1, at=now
+        )
 
     def forget(self, key: Key) -> None:
         """The resource is gone."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from datetime import datetime
 from typing import Any
 
-from shardwright_operator.api.constants import KIND, Label
+from shardwright_operator.api.constants import FIELD_MANAGER, KIND, Label
 from shardwright_operator.apply.notes import WriteLedger
 from shardwright_operator.apply.retry import RetryLaterError
 from shardwright_operator.cluster import (
@@ -55,6 +55,19 @@ class Writer:
     async def confirm(self, key: Key, claims: Iterable[PodClaim]) -> None:
         """Check beliefs against the live API; a wrong one repairs the store and raises RetryLaterError."""
         await _all(self._confirm(key, claim) for claim in claims)
+
+    async def look_again(self, resource: ResourceView) -> None:
+        """Ask after names that somebody else held, when their time has come. Nothing is written.
+
+        A decision touches nothing while a name is held, so without this it would stay so for ever.
+        """
+        key, now = resource.key, self._clock()
+        for kind, name in self._ledger.conflicts_due(key, now):
+            live = await self._cluster.find(kind, key.namespace, name)
+            if live is None or _controller_uid(live) == resource.uid:
+                self._ledger.deleted(key, kind, name)
+            else:
+                self._ledger.still_foreign(key, (kind, name), now)
 
     async def write(self, resource: ResourceView, stages: Iterable[tuple[Write, ...]]) -> None:
         """Carry out the stages in order, the writes of a stage together."""
@@ -102,17 +115,18 @@ class Writer:
             await self._conflict(resource, write, error)
             return
         except (InvalidError, ForbiddenError) as error:
+            if isinstance(error, InvalidError) and not write.owned:
+                # Two controllers, or a field that cannot change: the name may be somebody else's.
+                await self._refuse_foreign(resource, write, error)
             self._refuse(key, write, error.message, foreign=False)
             return
+        if not write.owned and _has_other_managers(answer):
+            await self._withdraw(resource, write)
         self._store.put(answer, deleted=False)
         altered = difference(write.manifest, answer)
-        view = project_child(answer)
+        kept = project_child(answer) if altered else None
         self._ledger.written(
-            key,
-            write,
-            altered=altered,
-            answer=body_digest(view) if view is not None else "",
-            now=self._clock(),
+            key, write, altered=altered, answer=body_digest(kept) if kept else "", now=self._clock()
         )
         log.info(
             "applied", extra={"key": str(key), "kind": str(write.kind), "name_": write.name, "why": write.why}
@@ -125,18 +139,32 @@ class Writer:
 
     async def _conflict(self, resource: ResourceView, write: Apply, error: ConflictError) -> None:
         """Find out whose the object is: not ours is a refusal; ours means that the store was behind."""
-        live = await self._cluster.find(write.kind, resource.key.namespace, write.name)
-        if live is not None and _controller_uid(live) != resource.uid:
-            owner = _controller_uid(live)
-            whose = "another owner" if owner else "nobody that the operator knows"
-            message = f"{write.kind} {write.name} exists and belongs to {whose}: {error.message}"
-            self._refuse(resource.key, write, message, foreign=True)
-            return
+        live = await self._refuse_foreign(resource, write, error)
         if live is None:
             self._distrust(write.kind)
         else:
             self._store.put(live, deleted=False)
         raise RetryLaterError(f"{write.kind} {write.name}: {error.message}") from error
+
+    async def _refuse_foreign(
+        self, resource: ResourceView, write: Apply, error: ClusterError
+    ) -> Manifest | None:
+        """Refuse the write if the name is somebody else's; else return what stands there, if anything."""
+        live = await self._cluster.find(write.kind, resource.key.namespace, write.name)
+        if live is not None and _controller_uid(live) != resource.uid:
+            self._refuse(resource.key, write, f"{_whose(live)}: {error.message}", foreign=True)
+        return live
+
+    async def _withdraw(self, resource: ResourceView, write: Apply) -> None:
+        """Take our fields out of an object that stood already under the name of a child.
+
+        Server-side apply knows no "create only", and merges without a conflict into an object whose fields
+        are others: a Service without a selector, for one. An empty apply gives up what the first one added.
+        """
+        metadata = {name: write.manifest["metadata"][name] for name in ("name", "namespace")}
+        bare = {"apiVersion": write.manifest["apiVersion"], "kind": str(write.kind), "metadata": metadata}
+        answer = await self._cluster.apply(bare, force=False)
+        self._refuse(resource.key, write, _whose(answer), foreign=True)
 
     def _refuse(self, key: Key, write: Apply, message: str, *, foreign: bool) -> None:
         self._ledger.refused(key, write, message, foreign=foreign, now=self._clock())
@@ -184,6 +212,16 @@ def _gravity(failure: BaseException) -> int:
     if isinstance(failure, RetryLaterError):
         return 0
     return 1 if isinstance(failure, ClusterError) else 2
+
+
+def _whose(body: Manifest) -> str:
+    return "it has another controller" if _controller_uid(body) else "it has no controller"
+
+
+def _has_other_managers(body: Manifest) -> bool:
+    """Whether anybody but us has written it, apart from its status: then it is older than our first write."""
+    managers = body["metadata"].get("managedFields") or ()
+    return any(m.get("manager") != FIELD_MANAGER and not m.get("subresource") for m in managers)
 
 
 def _controller_uid(body: Manifest) -> str:

@@ -12,7 +12,13 @@ from datetime import timedelta
 from shardwright_operator.api.constants import Annotation, GroupPhase, Reason
 from shardwright_operator.build.revision import Revision
 from shardwright_operator.decide.decision import Delete, Event, EventType
-from shardwright_operator.decide.failure import Failure, next_attempt, read_evidence, restart_delay_s
+from shardwright_operator.decide.failure import (
+    NODE_GONE,
+    Failure,
+    next_attempt,
+    read_evidence,
+    restart_delay_s,
+)
 from shardwright_operator.decide.record import Record
 from shardwright_operator.decide.scene import GroupStep
 from shardwright_operator.decide.standing import Standing
@@ -77,7 +83,7 @@ def hold(group: Standing) -> GroupStep:
     if not group.at_rest:
         cause = Reason(record.cause) if record.cause in set(Reason) else Reason.UNKNOWN
         return GroupStep(
-            state=group.state(GroupPhase.RESTARTING, cause, f"waiting for {len(group.pods)} pods to go"),
+            state=group.state(GroupPhase.RESTARTING, cause, f"waiting for {_going(group)}"),
             worker=group.empty_worker(),
             deletes=_remaining(group),
             requeue_after_s=_next_deadline_s(group),
@@ -97,6 +103,17 @@ def hold(group: Standing) -> GroupStep:
         )
     kept = Record() if fresh else replace(record, members=(), not_before="")
     return start(group, coming, kept, "starts again")
+
+
+def await_leftovers(group: Standing) -> GroupStep:
+    """Wait until the pods of sets that no longer exist have gone; the garbage collector sees to them."""
+    stuck = (_delete_pod(pod, 0, f"node {pod.node} is gone") for pod in group.pods if _is_stuck(group, pod))
+    text = f"waiting for {_going(group)}, of sets that are gone"
+    return GroupStep(
+        state=group.state(GroupPhase.PENDING, Reason.STARTING, text),
+        deletes=tuple(stuck),
+        requeue_after_s=_next_deadline_s(group),
+    )
 
 
 def start(group: Standing, revision: Revision, record: Record, text: str) -> GroupStep:
@@ -132,6 +149,16 @@ def _remaining(group: Standing) -> tuple[Delete, ...]:
     return tuple(deletes)
 
 
+def _going(group: Standing) -> str:
+    """Who is waited for; a pod that outstays its time names the node that should have ended it."""
+    if not group.pods:
+        return "the sets' controller"
+    overdue = [p for p in group.pods if p.deadline is not None and p.deadline < group.scene.now]
+    if overdue:
+        return f"pod {overdue[0].name}, which node {overdue[0].node or 'none'} does not end"
+    return f"{len(group.pods)} pods to go"
+
+
 def _ends_soon(group: Standing, pod: PodView) -> bool:
     soon = group.scene.now + timedelta(seconds=BROKEN_GRACE_S + 1)
     return pod.deleting and pod.deadline is not None and pod.deadline <= soon
@@ -139,11 +166,13 @@ def _ends_soon(group: Standing, pod: PodView) -> bool:
 
 def _is_stuck(group: Standing, pod: PodView) -> bool:
     nodes = group.scene.observed.nodes
-    if pod.deadline is None or nodes is None:
+    if pod.deadline is None or group.scene.now <= pod.deadline + timedelta(seconds=LOST_NODE_GRACE_S):
         return False
-    overdue = group.scene.now > pod.deadline + timedelta(seconds=LOST_NODE_GRACE_S)
+    if nodes is None:
+        # Without the right to read nodes, what Kubernetes wrote on the pod itself must do.
+        return pod.disruption in NODE_GONE
     node = next((n for n in nodes if n.name == pod.node), None)
-    return overdue and (node is None or not node.ready)
+    return node is None or not node.ready
 
 
 def _next_deadline_s(group: Standing) -> float | None:

@@ -203,12 +203,18 @@ def _conflicts(observed: Observed, resource: ResourceView) -> list[Problem]:
     """Objects that hold our children's names and are not ours. None is ever adopted or deleted."""
     problems = []
     for child in observed.children.values():
-        if child.owner_uid != resource.uid and not child.deleting:
+        if child.owner_uid == resource.uid:
+            continue
+        text = f"{child.kind} {child.name} carries this resource's label but has "
+        if child.owner_uid or child.deleting:
             # Most likely of a resource of the same name that was just deleted, and about to go with it.
-            text = f"{child.kind} {child.name} carries this resource's label but has another owner"
-            remedy = "delete it, or wait until Kubernetes has removed it with its owner"
-            orphan = not child.owner_uid
-            problems.append(Problem(reason=Reason.NAME_CONFLICT, message=f"{text}; {remedy}", stalled=orphan))
+            text += "another owner; waiting until Kubernetes has removed it with that owner"
+        else:
+            text += (
+                "no owner; delete it (it was left behind when its owner was deleted), or rename this resource"
+            )
+        stalled = not child.owner_uid and not child.deleting
+        problems.append(Problem(reason=Reason.NAME_CONFLICT, message=text, stalled=stalled))
     for note in observed.notes.values():
         if note.foreign:
             text = f"{note.kind} {note.name} exists already and belongs to somebody else ({note.refused})"

@@ -24,7 +24,7 @@ FORMATION_SPREAD_S = 30
 seconds after the leader. It matters where a leader is ready at once, as simulated ones are."""
 
 _OUT_OF_MEMORY = frozenset({"OOMKilled"})
-_NODE_GONE = frozenset({"DeletionByTaintManager", "DeletionByPodGC"})
+NODE_GONE = frozenset({"DeletionByTaintManager", "DeletionByPodGC"})
 _EVICTED = frozenset({"Evicted", "EvictionByEvictionAPI", "PreemptionByScheduler", "TerminationByKubelet"})
 
 
@@ -74,7 +74,7 @@ def find_failure(
     for pod in pods:
         if pod.deleting or pod.phase in {"Failed", "Succeeded"}:
             return _leaving(pod)
-        if pod.restarts > 0:
+        if pod.restarts > 0 or pod.ended:
             return _restarted(pod)
     return _replaced_unseen(pods) if not members else None
 
@@ -138,9 +138,10 @@ def _leaving(pod: PodView) -> Failure:
 
 def _restarted(pod: PodView) -> Failure:
     reason, detail = _cause(pod)
+    how = "restarted in place" if pod.restarts else "ended"
     return Failure(
         reason=Reason.CONTAINER_RESTARTED if reason is Reason.MEMBER_LOST else reason,
-        message=f"a container of rank {pod.node_rank} ({pod.name}) restarted in place{detail}",
+        message=f"a container of rank {pod.node_rank} ({pod.name}) {how}{detail}",
         node_rank=pod.node_rank,
         pod=pod.name,
         node=pod.node,
@@ -180,7 +181,7 @@ def _cause(pod: PodView) -> tuple[Reason, str]:
     where = f" on node {pod.node}" if pod.node else ""
     if ended is not None and ended.reason in _OUT_OF_MEMORY:
         return Reason.OUT_OF_MEMORY, detail + where
-    if pod.disruption in _NODE_GONE or pod.reason == "NodeLost":
+    if pod.disruption in NODE_GONE or pod.reason == "NodeLost":
         return Reason.NODE_LOST, f": {pod.disruption or pod.reason}{where}"
     if pod.reason in _EVICTED or pod.disruption in _EVICTED:
         return Reason.EVICTED, f": {pod.message or pod.reason or pod.disruption}{where}"

@@ -35,11 +35,15 @@ def _create(group: Standing) -> GroupStep:
     target = group.scene.target
     if group.at_rest:
         return barrier.start(group, target, Record(), "created")
-    # Its pods may still be there, or its workers be waiting for a leader that is gone: back to the barrier,
-    # with a leader set that wants nothing.
-    cause = Reason.MEMBER_LOST
-    record = Record(revision=target.name, attempt=1, cause=str(cause), retry=group.scene.retry)
-    return barrier.take_down(group, target, record, cause, "its leader set was deleted")
+    if group.worker is None and all(pod.deleting or pod.set_uid for pod in group.pods):
+        # Left over from sets that are gone, most likely of a resource of this name that was just deleted.
+        return barrier.await_leftovers(group)
+    # Its workers wait for a leader that is gone: back to the barrier, with a leader set that wants nothing.
+    name = names.stateful_set(group.scene.owner.name, group.index, Role.LEADER)
+    failure = Failure(
+        reason=Reason.MEMBER_LOST, message=f"the leader set {name} was deleted", node_rank=0, pod="", node=""
+    )
+    return barrier.fail(group, target, failure)
 
 
 def _keep_up(group: Standing, *, may_roll: bool) -> GroupStep:

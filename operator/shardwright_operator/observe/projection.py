@@ -109,6 +109,7 @@ def project_pod(body: Mapping[str, Any]) -> PodView | None:
         node_rank=_node_rank(metadata["name"], labels),
         pods_hash=labels.get(Label.PODS, ""),
         created_at=_time(metadata.get("creationTimestamp")) or datetime.fromtimestamp(0, UTC),
+        set_uid=_controller(metadata).get("uid", ""),
         node=(body.get("spec") or {}).get("nodeName", ""),
         phase=status.get("phase", "Pending"),
         reason=status.get("reason", ""),
@@ -117,6 +118,7 @@ def project_pod(body: Mapping[str, Any]) -> PodView | None:
         deleting="deletionTimestamp" in metadata,
         deadline=_time(metadata.get("deletionTimestamp")),
         restarts=sum(c.get("restartCount", 0) for c in containers),
+        ended=any((c.get("state") or {}).get("terminated") for c in containers),
         last_exit=_last_exit(containers),
         waiting=_waiting(containers),
         unschedulable=(

@@ -115,6 +115,8 @@ class PodView:
     node_rank: int
     pods_hash: str
     created_at: datetime
+    set_uid: str = ""
+    """UID of the set that controls it; empty for a pod that was orphaned."""
     node: str = ""
     phase: str = "Pending"
     reason: str = ""
@@ -125,6 +127,8 @@ class PodView:
     deadline: datetime | None = None
     """When its grace period ends; only while deleting."""
     restarts: int = 0
+    ended: bool = False
+    """Whether a container stands ended: its kubelet restarts it at once, or after a back-off of minutes."""
     last_exit: ContainerExit | None = None
     waiting: Waiting | None = None
     unschedulable: str = ""
