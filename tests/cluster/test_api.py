@@ -247,6 +247,25 @@ def _largest_status() -> dict[str, Any]:
     )
 
 
+@pytest.mark.parametrize(
+    "spec",
+    [
+        pytest.param({"model": {"name": MODEL}, "workload": {"inputTokens": None}}, id="number"),
+        pytest.param({"model": {"name": MODEL, "dtype": None}, "slo": None}, id="enumeration and section"),
+        pytest.param({"model": {"name": MODEL}, "engine": {"env": None, "extraArgs": None}}, id="lists"),
+        pytest.param({"model": {"name": MODEL}, "replicas": None}, id="value with a default"),
+    ],
+)
+def test_null_is_absent(spec: dict[str, Any], kubectl: Kubectl, namespace: str) -> None:
+    """Templates render an unset value as null."""
+    kubectl("create", "-n", namespace, "-f", "-", stdin=json.dumps(_document(spec=spec)))
+
+    found = _get(kubectl, namespace)["spec"]
+    assert found["model"] == {"name": MODEL}
+    assert found["replicas"] == 1
+    assert "null" not in json.dumps(found)
+
+
 def test_server_side_apply_again_changes_nothing(kubectl: Kubectl, namespace: str) -> None:
     spec = {
         "model": {"name": MODEL},

@@ -7,7 +7,7 @@ from pydantic import ConfigDict, Field, model_validator
 from pydantic.config import JsonDict
 
 from shardwright_operator.api.constants import GPU_RESOURCE
-from shardwright_operator.api.errors import SpecError
+from shardwright_operator.api.errors import Described, SpecError
 from shardwright_operator.api.extra_args import (
     MAX_EXTRA_ARG,
     MAX_EXTRA_ARGS,
@@ -89,7 +89,7 @@ class EnvSource(ApiRecord):
         if given != 1:
             raise SpecError(
                 field="",
-                value=f"given with {given} sources",
+                value=Described(f"given with {given} sources"),
                 limit="a variable has exactly one source",
                 remedy="give one of secretKeyRef, configMapKeyRef and fieldRef",
             )

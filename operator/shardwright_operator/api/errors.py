@@ -5,8 +5,16 @@ with no API server in between, ends here; the same sentence becomes a condition'
 stderr.
 """
 
+from collections.abc import Mapping
+
 from shardwright_operator.api.constants import Reason
 from shardwright_planner.errors import PlanInputError
+
+
+class Described(str):
+    """Words about a value that stand in for it, as in "an object": shown without quotes."""
+
+    __slots__ = ()
 
 
 class SpecError(ValueError):
@@ -56,6 +64,12 @@ def from_planner(error: PlanInputError, reason: Reason = Reason.INVALID_SPEC) ->
     return SpecError(field=field, value=error.value, limit=error.limit, remedy=error.remedy, reason=reason)
 
 
+def described_type(value: object) -> Described:
+    """What kind of value stands where an object should, in YAML's words."""
+    kinds = ((bool, "true or false"), (str, "a text"), (int | float, "a number"), (list, "a list"))
+    return Described(next((words for kind, words in kinds if isinstance(value, kind)), type(value).__name__))
+
+
 def _rebuilt(field: str, value: object, limit: str, remedy: str, reason: Reason) -> SpecError:
     return SpecError(field=field, value=value, limit=limit, remedy=remedy, reason=reason)
 
@@ -63,7 +77,9 @@ def _rebuilt(field: str, value: object, limit: str, remedy: str, reason: Reason)
 def _shown(value: object) -> str:
     if value is None:
         return "not given"
+    if isinstance(value, Mapping):
+        return "an object"
     # Python's spelling of a boolean would puzzle somebody who wrote YAML.
     text = str(value).lower() if isinstance(value, bool) else str(value)
-    text = repr(value) if isinstance(value, str) else text
+    text = repr(value) if isinstance(value, str) and not isinstance(value, Described) else text
     return text if len(text) <= 120 else f"{text[:117]}..."

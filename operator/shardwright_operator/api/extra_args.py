@@ -129,7 +129,9 @@ def check_extra_args(arguments: Iterable[str]) -> None:
         found = refusal(argument)
         if found is not None:
             option, why, instead = found
-            raise SpecError(field=field, value=argument, limit=f"{option} {why}", remedy=instead)
+            # The message ends in a condition, an event and logs: a key that was given stays out of them.
+            shown = argument.split("=", 1)[0].split(" ", 1)[0]
+            raise SpecError(field=field, value=shown, limit=f"{option} {why}", remedy=instead)
         if argument.startswith("-") and " " in argument.split("=", 1)[0]:
             raise SpecError(
                 field=field,

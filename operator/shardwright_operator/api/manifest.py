@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from shardwright_operator.api.constants import API_VERSION, KIND, MAX_NAME_LENGTH
-from shardwright_operator.api.errors import SpecError
+from shardwright_operator.api.errors import SpecError, described_type
 from shardwright_operator.api.v1alpha1 import ModelDeploymentSpec, parse_spec
 
 NAME_PATTERN = "^[a-z]([-a-z0-9]*[a-z0-9])?$"
@@ -37,7 +37,7 @@ def parse_manifest(document: object) -> ModelDeployment:
     if not isinstance(document, Mapping):
         raise SpecError(
             field="the document",
-            value=None if document is None else type(document).__name__,
+            value=None if document is None else described_type(document),
             limit=f"a {KIND} is an object",
             remedy="give apiVersion, kind, metadata and spec",
         )

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field, model_validator
 
-from shardwright_operator.api.errors import SpecError
+from shardwright_operator.api.errors import Described, SpecError
 from shardwright_operator.api.fields import (
     MODEL_NAME_PATTERN,
     PATH_PATTERN,
@@ -100,7 +100,7 @@ class ModelSource(ApiRecord):
         if len(given) != 1:
             raise SpecError(
                 field="",
-                value=" and ".join(given) if given else "empty",
+                value=Described(" and ".join(given) or "empty"),
                 limit="a model has exactly one source",
                 remedy="give huggingFace or persistentVolumeClaim, or leave source out for the public Hub",
             )

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field, model_validator
 
-from shardwright_operator.api.errors import SpecError
+from shardwright_operator.api.errors import Described, SpecError
 from shardwright_operator.api.fields import (
     INTERFACE_PATTERN,
     ApiRecord,
@@ -63,7 +63,7 @@ class Client(ApiRecord):
         if self.namespace_selector is None and self.pod_selector is None:
             raise SpecError(
                 field="",
-                value="empty",
+                value=Described("empty"),
                 limit="a client is chosen by labels",
                 remedy="give namespaceSelector, podSelector or both",
             )

@@ -13,7 +13,7 @@ from pydantic_core import ErrorDetails
 
 from shardwright_operator.api.constants import MAX_REPLICAS
 from shardwright_operator.api.engine_spec import EngineSpec
-from shardwright_operator.api.errors import SpecError
+from shardwright_operator.api.errors import SpecError, described_type
 from shardwright_operator.api.fields import FORMS, ApiRecord, Int, rule, rules
 from shardwright_operator.api.lifecycle_spec import RecoverySpec, RolloutSpec
 from shardwright_operator.api.model_spec import ModelSpec
@@ -96,14 +96,21 @@ def parse_spec(raw: object) -> ModelDeploymentSpec:
     if not isinstance(raw, Mapping):
         raise SpecError(
             field="spec",
-            value=None if raw is None else type(raw).__name__,
+            value=None if raw is None else described_type(raw),
             limit="a ModelDeployment says at least which model to serve",
             remedy="give spec.model.name",
         )
     try:
-        return ModelDeploymentSpec.model_validate(raw)
+        return ModelDeploymentSpec.model_validate(_without_nulls(raw))
     except ValidationError as error:
         raise _first(error) from None
+
+
+def _without_nulls(value: object, path: tuple[str, ...] = ()) -> object:
+    # As the API server does: templates render an unset value as null. A config.json keeps its own.
+    if not isinstance(value, Mapping) or path == ("model", "config"):
+        return value
+    return {k: _without_nulls(v, (*path, str(k))) for k, v in value.items() if v is not None}
 
 
 def _first(error: ValidationError) -> SpecError:
@@ -138,7 +145,7 @@ def _spec_error(detail: ErrorDetails) -> SpecError:
     if isinstance(nested, SpecError):
         return nested.under(path)
     if kind == "extra_forbidden":
-        return _unknown_field(path, detail["loc"])
+        return _unknown_field(path, detail["loc"], detail["input"])
     if kind == "missing":
         return SpecError(field=path, value=None, limit="it is required", remedy=f"add {path}")
     if kind == "string_pattern_mismatch":
@@ -149,23 +156,29 @@ def _spec_error(detail: ErrorDetails) -> SpecError:
     else:
         # int_type, int_from_float, bool_type, string_type, model_type, tuple_type, ...
         limit = f"it must be {_KINDS.get(kind.split('_')[0], 'of another type')}"
-    value = detail["input"]
-    shown = type(value).__name__.replace("dict", "an object") if isinstance(value, dict) else value
-    return SpecError(field=path, value=shown, limit=limit, remedy="correct the value or leave the field out")
+    return SpecError(
+        field=path, value=detail["input"], limit=limit, remedy="correct the value or leave the field out"
+    )
 
 
-def _unknown_field(path: str, loc: tuple[int | str, ...]) -> SpecError:
+def _unknown_field(path: str, loc: tuple[int | str, ...], value: object) -> SpecError:
     known = _fields_at(loc[:-1])
     close = get_close_matches(str(loc[-1]), known, n=1)
     remedy = f"write {close[0]}" if close else f"use one of {', '.join(known)}" if known else "leave it out"
-    return SpecError(field=path, value="given", limit="there is no such field", remedy=remedy)
+    return SpecError(field=path, value=value, limit="there is no such field", remedy=remedy)
 
 
 def _path(loc: tuple[int | str, ...]) -> str:
     text = "spec"
     for part in loc:
-        text += f"[{part}]" if isinstance(part, int) else f".{part}"
+        text += f"[{part}]" if isinstance(part, int) else f".{_shown_key(part)}"
     return text
+
+
+def _shown_key(key: str) -> str:
+    # Keys come from a file: they may be long or hold line breaks, and the message is to stay one line.
+    shown = key if key.isprintable() else repr(key)
+    return shown if len(shown) <= 64 else f"{shown[:61]}..."
 
 
 def _fields_at(loc: tuple[int | str, ...]) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from shardwright_operator.api.constants import API_VERSION, KIND
+from shardwright_operator.api.errors import described_type
 from shardwright_operator.cli.console import InputError
 
 STDIN = "-"
@@ -52,7 +53,7 @@ def read_config(source: str) -> dict[str, Any]:
         message = f"{shown} is not JSON: {error}."
         raise InputError(message) from None
     if not isinstance(config, dict):
-        message = f"{shown} holds {type(config).__name__} and no object; give a model's config.json."
+        message = f"{shown} holds {described_type(config)} and no object; give a model's config.json."
         raise InputError(message)
     return config
 
@@ -87,7 +88,7 @@ def _items(document: object) -> list[object]:
 def _kind(document: object) -> str:
     if isinstance(document, dict):
         return str(document.get("kind") or "an object without a kind")
-    return f"a {type(document).__name__}"
+    return described_type(document)
 
 
 def _where(error: yaml.YAMLError) -> str:

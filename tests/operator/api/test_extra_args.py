@@ -4,7 +4,8 @@ import pytest
 
 from full_spec import FULL_SPEC
 from shardwright_operator.api.constants import Role
-from shardwright_operator.api.extra_args import JOINED, REFUSED, refusal
+from shardwright_operator.api.errors import SpecError
+from shardwright_operator.api.extra_args import JOINED, REFUSED, check_extra_args, refusal
 from shardwright_operator.api.plan_request import plan_request
 from shardwright_operator.api.v1alpha1 import parse_spec
 from shardwright_operator.build.command import engine_command
@@ -80,6 +81,14 @@ def test_value_joined_to_a_letter_is_found(option: str) -> None:
 )
 def test_beginning_of_a_refused_option_is_found(beginning: str) -> None:
     assert refusal(beginning) is not None
+
+
+@pytest.mark.parametrize("word", ["--api-key=sk-secret", "--api_k=sk-secret", "--hf-token sk-secret"])
+def test_message_does_not_repeat_a_secret(word: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        check_extra_args([word])
+
+    assert "sk-secret" not in str(caught.value)
 
 
 def test_every_option_that_the_operator_renders_is_refused() -> None:

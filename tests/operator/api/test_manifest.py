@@ -33,13 +33,13 @@ def test_good_manifest() -> None:
 @pytest.mark.parametrize(
     ("document", "said"),
     [
-        pytest.param([], "the document is 'list', but a ModelDeployment is an object", id="list"),
+        pytest.param([], "the document is a list, but a ModelDeployment is an object", id="list"),
         pytest.param(manifest(kind="Deployment"), "kind is 'Deployment', but only", id="kind"),
         pytest.param(manifest(apiVersion="v1"), "set apiVersion to shardwright.dev/v1alpha1", id="version"),
         pytest.param(manifest(metadata={}), "metadata.name is not given", id="no name"),
         pytest.param(manifest(metadata=None), "metadata.name is not given", id="no metadata"),
         pytest.param(manifest(spec=None), "spec is not given", id="no spec"),
-        pytest.param(manifest(spec=["model"]), "spec is 'list'", id="spec of another type"),
+        pytest.param(manifest(spec=["model"]), "spec is a list", id="spec of another type"),
     ],
 )
 def test_bad_manifest(document: object, said: str) -> None:

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from full_spec import FULL_SPEC
 from shardwright_operator.api.crd import crd
+from shardwright_operator.api.errors import SpecError
 from shardwright_operator.api.v1alpha1 import parse_spec
 
 MODEL = {"model": {"name": "meta-llama/Llama-3.1-8B"}}
@@ -58,8 +59,16 @@ def test_bare_spec_has_empty_sections_and_nothing_on_the_wire() -> None:
 
 
 def test_null_is_absent() -> None:
-    """Helm charts render an unset value as null; the API server drops it before it is stored."""
-    assert parse_spec({**MODEL, "workload": {"inputTokens": None}}).workload.input_tokens is None
+    """Templates render an unset value as null; the API server drops it before it is stored."""
+    given = {"model": {**MODEL["model"], "dtype": None}, "replicas": None, "slo": None, "workload": {}}
+
+    assert parse_spec({**given, "engine": {"env": None}}) == parse_spec(MODEL)
+
+
+def test_null_in_a_config_stays() -> None:
+    config = {"quantization_config": None, "hidden_size": 64}
+
+    assert parse_spec({"model": {"name": "own/model", "config": config}}).model.config == config
 
 
 def test_first_wait_above_the_default_cap_raises_the_cap() -> None:
@@ -70,6 +79,11 @@ def test_token_secret_has_a_default_key() -> None:
     source = {"huggingFace": {"tokenSecretRef": {"name": "hub"}}}
 
     assert parse_spec({"model": {**MODEL["model"], "source": source}}).model.token_secret == ("hub", "token")
+
+
+def test_key_with_a_line_break_stays_on_one_line() -> None:
+    with pytest.raises(SpecError, match=r"^spec\.'a\\nb' is"):
+        parse_spec({**MODEL, "a\nb": 1})
 
 
 def test_records_are_frozen() -> None:

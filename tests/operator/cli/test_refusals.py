@@ -81,7 +81,7 @@ def test_plan_refuses(arguments: tuple[str, ...], said: str, run: Run) -> None:
     [
         pytest.param("", "FILE is empty; give a ModelDeployment", id="empty"),
         pytest.param("a: [1", "FILE is not YAML: line", id="no YAML"),
-        pytest.param("just words", "FILE has only a str; give a ModelDeployment", id="words"),
+        pytest.param("just words", "FILE has only a text; give a ModelDeployment", id="words"),
         pytest.param("kind: Service\n---\nkind: Secret\n", "FILE has only Secret, Service", id="other kinds"),
         pytest.param(
             GOOD.replace("v1alpha1", "v1"), "FILE: llama: apiVersion is 'shardwright.dev/v1'", id="version"
@@ -91,7 +91,7 @@ def test_plan_refuses(arguments: tuple[str, ...], said: str, run: Run) -> None:
         ),
         pytest.param(
             GOOD + "  slos: {}\n",
-            "FILE: llama: spec.slos is 'given', but there is no such field; write slo",
+            "FILE: llama: spec.slos is an object, but there is no such field; write slo",
             id="unknown field",
         ),
         pytest.param(
@@ -130,7 +130,7 @@ def test_option_beside_a_file_is_blamed_by_its_name(run: Run, tmp_path: Path) ->
     ("content", "said"),
     [
         pytest.param("{", "is not JSON", id="no JSON"),
-        pytest.param("[]", "holds list and no object", id="list"),
+        pytest.param("[]", "holds a list and no object", id="list"),
         pytest.param("{}", "spec.model.config", id="empty"),
         pytest.param(json.dumps({"hidden_size": 64}), "spec.model.config", id="part of a config"),
     ],
