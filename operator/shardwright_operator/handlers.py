@@ -7,14 +7,16 @@ finalizers of the user's resource, which fights GitOps and makes deletions hang 
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 import kopf
 
-from shardwright_operator.api.constants import GROUP
 from shardwright_operator.cluster import Kind
 from shardwright_operator.cluster.connection import connect
+from shardwright_operator.statelessness import NoDiffBase, NoProgress
+
+CLOSE_S = 0.25
 
 Deliver = Callable[[Mapping[str, Any], bool, bool], None]
 """Takes an object, whether it is gone, and whether it came from the LIST that begins a watch."""
@@ -61,13 +63,14 @@ def make_settings(kinds: Sequence[Kind]) -> kopf.OperatorSettings:
     settings.watching.connect_timeout = 10
     settings.networking.request_timeout = 30
     settings.process.ultimate_exiting_timeout = 30
+    # kopf keeps a task and a queue per object for this long after its last event. Its own 5 s would keep
+    # those of thousands of pods and sets alive at once when many resources start together.
+    settings.queueing.idle_timeout = 0.5
     for kind in kinds:
         if kind.selector:
             settings.watching.label_selectors[kind.group, kind.version, kind.plural] = kind.selector
-    # Only for the day on which somebody adds a handler that stores something: under our prefix, not kopf's.
-    settings.persistence.finalizer = f"{GROUP}/operator"
-    settings.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=GROUP)
-    settings.persistence.diffbase_storage = kopf.AnnotationsDiffBaseStorage(prefix=GROUP, key="last-handled")
+    settings.persistence.progress_storage = NoProgress()
+    settings.persistence.diffbase_storage = NoDiffBase()
     return settings
 
 
@@ -92,4 +95,11 @@ def watch(
         namespaces=tuple(namespaces),
         stop_flag=stop,
     )
-    asyncio.run(operator)
+    asyncio.run(_to_the_end(operator))
+
+
+async def _to_the_end(operator: Coroutine[Any, Any, None]) -> None:
+    await operator
+    # TLS connections take some turns of the loop to close, for which kopf does not wait: the sockets of its
+    # watches would be left to the garbage collector (aiohttp, "Graceful Shutdown").
+    await asyncio.sleep(CLOSE_S)
