@@ -87,7 +87,8 @@ def manifests(question: Question) -> list[dict[str, Any]]:
     writes = [write for stage in decision.stages for write in stage if isinstance(write, Apply)]
     if not writes:
         raise InputError(f"{question.origin.file}: {deployment.name}: {_refusal(decision.status)}")
-    return [dict(write.manifest) for write in writes]
+    # Through JSON, as on the way to the API server: YAML would refuse the enumerations that JSON writes as texts.
+    return [json.loads(json.dumps(write.manifest)) for write in writes]
 
 
 def _refusal(status: Mapping[str, Any] | None) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 Run = Callable[..., Any]
@@ -49,6 +50,16 @@ def test_options_alter_the_manifest(run: Run) -> None:
     leader = json.loads(answer.out)["items"][-1]
     (engine,) = leader["spec"]["template"]["spec"]["containers"]
     assert engine["resources"]["limits"]["nvidia.com/gpu"] == "2"
+
+
+@pytest.mark.parametrize(
+    "example", [pytest.param(path, id=path.stem) for path in sorted(EXAMPLES.glob("*.yaml"))]
+)
+def test_every_example_is_rendered(example: Path, run: Run) -> None:
+    answer = run("render", "-f", str(example))
+
+    assert (answer.code, answer.err) == (0, "")
+    assert "kind: StatefulSet" in answer.out
 
 
 def test_plan_that_does_not_fit_renders_nothing(run: Run) -> None:
