@@ -57,11 +57,24 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
         super().__init__(prog, max_help_position=34, width=width())
 
 
+def _folded_command(command: str) -> str:
+    # Ends of lines that a shell takes as one command, so that an example can be copied whole.
+    lines = textwrap.wrap(
+        command,
+        width() - 2,
+        initial_indent="  ",
+        subsequent_indent="      ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return " \\\n".join(lines)
+
+
 class CommandParser(argparse.ArgumentParser):
     """A parser with examples in its help; it answers bad input with one line instead of its whole usage."""
 
     def __init__(self, prog: str, description: str, examples: Iterable[str]) -> None:
-        shown = "\n".join(f"  {prog} {example}" for example in examples)
+        shown = "\n".join(_folded_command(f"{prog} {example}".strip()) for example in examples)
         super().__init__(
             prog=prog,
             usage=f"{prog} [OPTIONS]",

@@ -87,7 +87,7 @@ def manifests(question: Question) -> list[dict[str, Any]]:
     writes = [write for stage in decision.stages for write in stage if isinstance(write, Apply)]
     if not writes:
         raise InputError(f"{question.origin.file}: {deployment.name}: {_refusal(decision.status)}")
-    # Through JSON, as on the way to the API server: YAML would refuse the enumerations that JSON writes as texts.
+    # Through JSON, as on the way to the API server: YAML refuses enumerations, which JSON writes as texts.
     return [json.loads(json.dumps(write.manifest)) for write in writes]
 
 
