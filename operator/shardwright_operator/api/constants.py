@@ -104,6 +104,7 @@ class Reason(StrEnum):
     WAITING_FOR_VOLUME = "WaitingForVolume"
     WAITING_FOR_CAPACITY = "WaitingForCapacity"
     FIELD_OVERRIDDEN = "FieldOverridden"
+    NETWORK_WARNING = "NetworkWarning"
     # a group's way up and down
     STARTING = "Starting"
     GROUPS_READY = "GroupsReady"

@@ -146,6 +146,9 @@ def _remaining(group: Standing) -> tuple[Delete, ...]:
             deletes.append(_delete_pod(pod, 0, f"node {pod.node} is gone"))
         elif group.record.attempt and not _ends_soon(group, pod):
             deletes.append(_delete_pod(pod, BROKEN_GRACE_S, "its group is broken"))
+        elif group.leader_pod is None and not _ends_soon(group, pod):
+            # Workers wait in their preStop so that rank 0 can finish its requests; it has.
+            deletes.append(_delete_pod(pod, BROKEN_GRACE_S, "its leader has ended"))
     return tuple(deletes)
 
 

@@ -16,13 +16,24 @@ HISTORY_LIMIT = 10
 """Revisions kept besides those that groups name: enough to see what changed, and to come back to."""
 
 
-def shared_writes(scene: Scene, network: NetworkSpec, members: Sequence[int]) -> Iterator[Apply | None]:
-    """Services, policies and budgets; ``members`` gives the pods of each wanted group, by index."""
+_NOBODY = NetworkSpec(clients=())
+
+
+def shared_writes(
+    scene: Scene, network: NetworkSpec | None, members: Sequence[int]
+) -> Iterator[Apply | None]:
+    """Services, policies and budgets; ``members`` gives the pods of each wanted group, by index.
+
+    ``network`` None, of a spec that cannot be read, leaves policies alone; a missing one comes back closed.
+    """
     owner = scene.owner
     yield scene.write(client_service(owner))
     for group, pods in enumerate(members):
         yield scene.write(ranks_service(owner, group))
-        yield scene.write(network_policy(owner, group, network))
+        if network is not None:
+            yield scene.write(network_policy(owner, group, network))
+        elif scene.child(ChildKind.NETWORK_POLICY, names.group(owner.name, group)) is None:
+            yield scene.write(network_policy(owner, group, _NOBODY))
         yield scene.write(disruption_budget(owner, group, members=pods))
 
 

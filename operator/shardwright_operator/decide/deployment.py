@@ -12,10 +12,11 @@ from shardwright_operator.api.lifecycle_spec import RecoverySpec, RolloutSpec
 from shardwright_operator.api.pod_spec import NetworkSpec
 from shardwright_operator.api.status import cut_to_bounds
 from shardwright_operator.api.v1alpha1 import ModelDeploymentSpec, parse_spec
+from shardwright_operator.build.network import group_network
 from shardwright_operator.build.owner import Owner
 from shardwright_operator.build.revision import Revision, RevisionError, from_manifest, to_manifest
 from shardwright_operator.decide.children import child_deletes, revision_deletes, shared_writes
-from shardwright_operator.decide.decision import Decision, Write
+from shardwright_operator.decide.decision import Decision, Event, EventType, Write
 from shardwright_operator.decide.group import decide_group
 from shardwright_operator.decide.scene import GroupStep, Scene
 from shardwright_operator.decide.target import DecideSettings, Target, choose_target, invalid_target
@@ -48,7 +49,7 @@ def decide(observed: Observed, now: datetime, settings: DecideSettings) -> Decis
         paused=wishes.rollout.is_paused,
     )
     if target.revision is None:
-        return _with_retries(_report(findings, now, (), ()), observed, now)
+        return _with_retries(_report(findings, now), observed, now)
     scene = Scene(
         observed=observed,
         owner=owner,
@@ -65,19 +66,24 @@ def decide(observed: Observed, now: datetime, settings: DecideSettings) -> Decis
     findings = replace(findings, groups=states)
     if any(problem.reason is Reason.NAME_CONFLICT for problem in findings.problems):
         # Half of a group must not run beside somebody else's object: nothing is touched until it is settled.
-        return _with_retries(_report(findings, now, (), ()), observed, now)
+        return _with_retries(_report(findings, now), observed, now)
     stages = _stages(scene, wishes, steps, target)
-    return _with_retries(_report(findings, now, stages, steps), observed, now)
+    warnings = _network_warnings(spec, target) if spec is not None and target.is_new else ()
+    return _with_retries(_report(findings, now, stages, steps, warnings), observed, now)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Wishes:
-    """The parts of the spec that hold also while the rest of it is refused."""
+    """The parts of the spec that hold also while the rest of it is refused.
+
+    Of a spec that cannot be read only the number of groups is taken. Nothing is rolled out meanwhile, and the
+    policies stay as they are: a typo elsewhere must not open an API that ``network.clients`` had closed.
+    """
 
     groups: int
     rollout: RolloutSpec
     recovery: RecoverySpec
-    network: NetworkSpec
+    network: NetworkSpec | None
 
     @classmethod
     def of(cls, spec: ModelDeploymentSpec | None, resource: ResourceView) -> "_Wishes":
@@ -88,9 +94,9 @@ class _Wishes:
         replicas = resource.spec.get("replicas", 1)
         return cls(
             groups=replicas if isinstance(replicas, int) and replicas >= 0 else 1,
-            rollout=RolloutSpec(),
+            rollout=RolloutSpec(paused=True),
             recovery=RecoverySpec(),
-            network=NetworkSpec(),
+            network=None,
         )
 
 
@@ -199,6 +205,16 @@ def _stages(
     return tuple(stage for stage in kept if stage)
 
 
+def _network_warnings(spec: ModelDeploymentSpec, target: Target) -> tuple[Event, ...]:
+    """What a person should know about the network that the new revision asks for."""
+    if not target.verdict.accepted or target.revision is None:
+        return ()
+    texts = group_network(spec, target.revision.plan).warnings
+    return tuple(
+        Event(type=EventType.WARNING, reason=str(Reason.NETWORK_WARNING), message=text) for text in texts
+    )
+
+
 def _conflicts(observed: Observed, resource: ResourceView) -> list[Problem]:
     """Objects that hold our children's names and are not ours. None is ever adopted or deleted."""
     problems = []
@@ -245,12 +261,16 @@ def _with_retries(decision: Decision, observed: Observed, now: datetime) -> Deci
 
 
 def _report(
-    findings: Findings, now: datetime, stages: tuple[tuple[Write, ...], ...], steps: Sequence[GroupStep]
+    findings: Findings,
+    now: datetime,
+    stages: tuple[tuple[Write, ...], ...] = (),
+    steps: Sequence[GroupStep] = (),
+    warnings: Iterable[Event] = (),
 ) -> Decision:
     """The decision whose status says what was found."""
     old: Mapping[str, Any] = findings.resource.status
     status = cut_to_bounds(status_of(findings, now))
-    told = tuple(event for step in steps for event in step.events)
+    told = (*warnings, *(event for step in steps for event in step.events))
     times = [step.requeue_after_s for step in steps if step.requeue_after_s is not None]
     if findings.verdict.reason is Reason.WAITING_FOR_VOLUME:
         times.append(VOLUME_POLL_S)

@@ -291,3 +291,26 @@ def test_drift_of_a_child_is_repaired_with_the_difference_in_words(world: Simula
     decision = world.decision()
     (stage,) = decision.stages
     assert [(w.name, w.why) for w in stage] == [("llama", "spec.ports[http].port: wanted 8000, found 9999")]
+
+
+def test_workers_go_soon_once_their_leader_has_ended(world: SimulatedWorld) -> None:
+    # They wait in their preStop for rank 0 to finish its requests, a minute at most.
+    world.edit(lambda spec: spec.update(engine={"env": [{"name": "NCCL_DEBUG", "value": "INFO"}]}))
+    world.reconcile()
+    world.controllers()
+    world.remove("Pod", "llama-0-leader-0")
+    world.reconcile()
+    assert world.writes[-2:] == ["delete Pod llama-0-worker-1", "status"]
+
+
+def test_a_spec_that_cannot_be_read_holds_everything_as_it_is(world: SimulatedWorld) -> None:
+    client = {"podSelector": {"matchLabels": {"app": "gateway"}}}
+    world.edit(lambda spec: spec.update(network={"clients": [client]}))
+    world.settle()
+    policy = json.dumps(world.get("NetworkPolicy", "llama-0")["spec"])
+    world.edit(lambda spec: spec.update(slo={"concurrency": "many"}))
+    world.settle()
+    assert world.condition("Stalled") == ("True", "InvalidSpec")
+    assert world.condition("Available") == ("True", "GroupsReady")
+    assert json.dumps(world.get("NetworkPolicy", "llama-0")["spec"]) == policy
+    assert world.trace == []
