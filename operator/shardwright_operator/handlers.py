@@ -46,7 +46,8 @@ def make_registry(kinds: Sequence[Kind], kubeconfig: str | None, deliver: Delive
         # Returns nothing: kopf would write a returned value into the object's status.
         deliver(event["object"], event["type"] == "DELETED", event["type"] is None)
 
-    kopf.on.login(registry=registry)(login)
+    # A login that keeps failing must end the process: kopf would try for ever, once a minute, and be blind.
+    kopf.on.login(registry=registry, retries=3, backoff=2)(login)
     for kind in kinds:
         kopf.on.event(kind.group, kind.version, kind.plural, registry=registry)(on_event)
     return registry
