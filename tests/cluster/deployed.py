@@ -107,9 +107,11 @@ class Deployed:
         gone = {pod["metadata"]["uid"] for pod in old}
 
         def whole() -> bool:
-            pods = self.pods()
-            fresh = gone.isdisjoint(pod["metadata"]["uid"] for pod in pods)
-            return fresh and len(pods) == len(old) and self.condition("Ready")[0] == "True"
+            uids = [pod["metadata"]["uid"] for pod in self.pods()]
+            # The sets' controller may replace a lost pod before the operator takes the group down: those do
+            # not count, and only what the leader set records tells them apart.
+            formed = self.leader_notes().get("members", "").split(",") == uids
+            return formed and gone.isdisjoint(uids) and self.condition("Ready")[0] == "True"
 
         wait_for(whole, "the group came back whole", timeout_s=timeout_s, detail=lambda: _words(self.status))
         return self.pods()
@@ -127,7 +129,9 @@ class Deployed:
         body = self.api.get("statefulsets.apps", f"{self.name}-0-leader", self.namespace)
         notes = body["metadata"].get("annotations") or {}
         return {
-            k.removeprefix("shardwright.dev/"): v for k, v in notes.items() if k.startswith("shardwright.dev/")
+            k.removeprefix("shardwright.dev/"): v
+            for k, v in notes.items()
+            if k.startswith("shardwright.dev/")
         }
 
     def evidence(self) -> Json:
@@ -155,8 +159,12 @@ class Deployed:
 
 
 def _words(status: Json) -> str:
-    conditions = [f"{c['type']}={c['status']} {c['reason']}: {c['message']}" for c in status.get("conditions", ())]
-    groups = [f"group {g['index']}: {g['phase']} {g['reason']}: {g['message']}" for g in status.get("groups", ())]
+    conditions = [
+        f"{c['type']}={c['status']} {c['reason']}: {c['message']}" for c in status.get("conditions", ())
+    ]
+    groups = [
+        f"group {g['index']}: {g['phase']} {g['reason']}: {g['message']}" for g in status.get("groups", ())
+    ]
     return "\n".join([*conditions, *groups])
 
 

@@ -62,6 +62,8 @@ class Annotation:
     UID was replaced behind our back. Empty while the group forms."""
     ATTEMPT = f"{GROUP}/attempt"
     """How often the group was started again after a failure of its revision's pods."""
+    RESTARTS = f"{GROUP}/restarts"
+    """Restarts in place of a group of one that the attempts already count."""
     NOT_BEFORE = f"{GROUP}/not-before"
     """RFC 3339 time before which the group is not started again."""
     CAUSE = f"{GROUP}/cause"

@@ -44,6 +44,7 @@ def fail(group: Standing, revision: Revision, failure: Failure) -> GroupStep:
     record = replace(
         group.record,
         members=(),
+        restarts=0,
         attempt=attempt,
         not_before=rfc3339(scene.now + timedelta(seconds=delay_s)),
         cause=str(failure.reason),

@@ -5,16 +5,19 @@ died can be read off the two sets again, so each step is chosen from what stands
 """
 
 from dataclasses import replace
+from datetime import datetime
 
 from shardwright_operator.api import names
 from shardwright_operator.api.constants import GroupPhase, Reason, Role
 from shardwright_operator.build.revision import Revision
 from shardwright_operator.decide import barrier
+from shardwright_operator.decide.decision import Event, EventType
 from shardwright_operator.decide.failure import Failure, find_failure, next_attempt
 from shardwright_operator.decide.record import Record
 from shardwright_operator.decide.scene import GroupStep, Scene
 from shardwright_operator.decide.standing import Standing
 from shardwright_operator.decide.waiting import waiting_state
+from shardwright_operator.observe.views import PodView
 
 
 def decide_group(scene: Scene, index: int, *, may_roll: bool) -> GroupStep:
@@ -61,11 +64,13 @@ def _keep_up(group: Standing, *, may_roll: bool) -> GroupStep:
     if outdated and not scene.paused and (may_roll or not group.serves(revision.members)):
         return barrier.roll(group, scene.target, "its revision is out of date")
     record = _formed(group, revision)
+    events: tuple[Event, ...] = ()
     if revision.members == 1:
-        record = _succeeded(group, record)
+        record, events = _counted(group, record)
         if record.attempt > scene.recovery.restart_limit:
-            text = f"replaced {record.attempt} times"
-            return barrier.take_down(group, revision, record, Reason.RESTART_LIMIT, text)
+            text = f"started again {record.attempt} times"
+            down = barrier.take_down(group, revision, record, Reason.RESTART_LIMIT, text)
+            return replace(down, events=events)
     if not outdated and not scene.paused:
         # The same pods under a newer revision's name: a new plan for the same templates.
         revision = scene.target
@@ -75,6 +80,7 @@ def _keep_up(group: Standing, *, may_roll: bool) -> GroupStep:
         leader=group.write_leader(revision, record, replicas=1),
         worker=group.write_worker(revision),
         deletes=group.delete_worker("the group has no workers") if revision.members == 1 else (),
+        events=events,
     )
 
 
@@ -110,24 +116,38 @@ def _formed(group: Standing, revision: Revision) -> Record:
     return replace(group.record, members=tuple(uids[rank] for rank in range(revision.members)))
 
 
-def _succeeded(group: Standing, record: Record) -> Record:
-    """The record of a group of one pod whose pod was replaced: it runs on, but it counts."""
+def _counted(group: Standing, record: Record) -> tuple[Record, tuple[Event, ...]]:
+    """The record of a group of one pod that was replaced or restarted: it runs on, but it counts."""
     pod = group.leader_pod
-    if pod is None or pod.deleting or not record.members or record.members[0] == pod.uid:
-        return record
+    if pod is None or pod.deleting or not record.members:
+        return record, ()
+    replaced = record.members[0] != pod.uid
+    again = pod.restarts - (0 if replaced else record.restarts)
+    if not replaced and again <= 0:
+        return record, ()
     scene = group.scene
     failure = find_failure(record.members, group.pods, scene.observed.obituaries)
-    assert failure is not None  # noqa: S101 - the UIDs differ
-    last_sight = scene.observed.obituaries.get(record.members[0])
-    ready_since = last_sight.ready_since if last_sight else None
-    attempt = next_attempt(scene.recovery, record.attempt, ready_since, scene.now)
-    return replace(
+    assert failure is not None  # noqa: S101 - the UIDs differ, or a container has restarted
+    served_since = _served_since(group, record.members[0], pod)
+    attempt = next_attempt(scene.recovery, record.attempt, served_since, scene.now)
+    counted = replace(
         record,
         members=(pod.uid,),
-        attempt=attempt,
+        attempt=attempt + again - (0 if replaced else 1),
+        restarts=pod.restarts,
         cause=str(failure.reason),
         evidence=group.evidence(failure, attempt),
     )
+    text = f"group {group.index}: {failure.message}; its pod goes on by itself"
+    return counted, (Event(type=EventType.WARNING, reason=str(failure.reason), message=text),)
+
+
+def _served_since(group: Standing, uid: str, pod: PodView) -> datetime | None:
+    """Since when the engine had served: the lost pod's readiness, or the ended container's start."""
+    if pod.uid != uid:
+        last_sight = group.scene.observed.obituaries.get(uid)
+        return last_sight.ready_since if last_sight else None
+    return pod.last_exit.started_at if pod.last_exit else None
 
 
 def _watch(group: Standing, record: Record, members: int) -> GroupStep:

@@ -18,6 +18,7 @@ class Record:
     revision: str = ""
     members: tuple[str, ...] = ()
     attempt: int = 0
+    restarts: int = 0
     not_before: str = ""
     cause: str = ""
     evidence: str = ""
@@ -27,11 +28,11 @@ class Record:
     def of(cls, leader: ChildView) -> "Record":
         """Read from a set; whatever is missing or garbled counts as never written."""
         notes = leader.annotations
-        attempt = notes.get(Annotation.ATTEMPT, "")
         return cls(
             revision=notes.get(Annotation.REVISION, ""),
             members=tuple(filter(None, notes.get(Annotation.MEMBERS, "").split(","))),
-            attempt=int(attempt) if attempt.isdecimal() else 0,
+            attempt=_count(notes.get(Annotation.ATTEMPT, "")),
+            restarts=_count(notes.get(Annotation.RESTARTS, "")),
             not_before=notes.get(Annotation.NOT_BEFORE, ""),
             cause=notes.get(Annotation.CAUSE, ""),
             evidence=notes.get(Annotation.EVIDENCE, ""),
@@ -44,6 +45,7 @@ class Record:
             Annotation.REVISION: self.revision,
             Annotation.MEMBERS: ",".join(self.members),
             Annotation.ATTEMPT: str(self.attempt) if self.attempt else "",
+            Annotation.RESTARTS: str(self.restarts) if self.restarts else "",
             Annotation.NOT_BEFORE: self.not_before,
             Annotation.CAUSE: self.cause,
             Annotation.EVIDENCE: self.evidence,
@@ -58,3 +60,7 @@ class Record:
         except ValueError:
             return 0.0
         return max(0.0, (not_before - now).total_seconds())
+
+
+def _count(text: str) -> int:
+    return int(text) if text.isdecimal() else 0

@@ -114,7 +114,7 @@ class Standing:
             message=message,
             revision=record.revision,
             current=revision is not None and revision.pods_hash == target.pods_hash,
-            restarts=record.attempt + sum(pod.restarts for pod in self.pods),
+            restarts=record.attempt,
             members=known_members if members is None else members,
             ready_members=sum(pod.ready for pod in self.pods),
             nodes=tuple(pod.node for pod in self.pods if pod.node),

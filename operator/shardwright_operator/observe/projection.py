@@ -197,6 +197,7 @@ def _last_exit(containers: Any) -> ContainerExit | None:
             exit_code=ended.get("exitCode", 0),
             reason=ended.get("reason", ""),
             message=_head_and_tail(ended.get("message", "")),
+            started_at=_time(ended.get("startedAt")),
             finished_at=_time(ended.get("finishedAt")),
         )
         for container in containers

@@ -91,6 +91,7 @@ class ContainerExit:
     exit_code: int
     reason: str
     message: str
+    started_at: datetime | None = None
     finished_at: datetime | None = None
 
 

@@ -1,0 +1,193 @@
+"""Losses with a twist: nodes that never answer again, pods of an older resource, containers that only end."""
+
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from shardwright_operator.api.constants import Annotation
+from simulated_world import NAMESPACE, SimulatedWorld
+
+LLAMA_405B: dict[str, Any] = {
+    "model": {"name": "meta-llama/Llama-3.1-405B-Instruct"},
+    "hardware": {"gpu": "H100-SXM-80GB", "gpusPerNode": 8, "maxNodes": 2},
+    "workload": {"inputTokens": 2048, "outputTokens": 256, "maxModelLength": 8192},
+    "recovery": {"backoff": "10s", "maxRestarts": 2},
+}
+LLAMA_8B: dict[str, Any] = {
+    "model": {"name": "meta-llama/Llama-3.1-8B-Instruct"},
+    "recovery": {"maxRestarts": 2, "resetAfter": "1h"},
+}
+LEADER, WORKER = "llama-0-leader-0", "llama-0-worker-1"
+
+
+@pytest.fixture
+def world() -> SimulatedWorld:
+    settled = SimulatedWorld(LLAMA_405B)
+    settled.settle()
+    return settled
+
+
+@pytest.fixture
+def small() -> SimulatedWorld:
+    settled = SimulatedWorld(LLAMA_8B)
+    settled.settle()
+    return settled
+
+
+def message_of_group(world: SimulatedWorld) -> str:
+    return str(world.status["groups"][0]["message"])
+
+
+def end_container(world: SimulatedWorld, name: str) -> None:
+    """The container has ended, and its kubelet has not restarted it yet."""
+    pod = world.get("Pod", name)
+    ended = {"exitCode": 137, "reason": "OOMKilled", "finishedAt": world.now.isoformat()}
+    pod["status"]["containerStatuses"][0]["state"] = {"terminated": ended}
+    world.touch(pod)
+
+
+def restart_after(world: SimulatedWorld, served: timedelta) -> None:
+    """The only pod's container ends after so long a service, and is restarted in place."""
+    started = world.now
+    world.now += served
+    world.restart_container(LEADER, exit_code=1, reason="Error")
+    pod = world.get("Pod", LEADER)
+    pod["status"]["containerStatuses"][0]["lastState"]["terminated"]["startedAt"] = started.isoformat()
+    world.touch(pod)
+    world.settle()
+
+
+def strand(world: SimulatedWorld, pod: str, *, disruption: str = "") -> str:
+    """The pod's node falls silent and the pod is deleted: nobody will ever confirm its end."""
+    body = world.get("Pod", pod)
+    if disruption:
+        body["status"]["conditions"].append(
+            {"type": "DisruptionTarget", "status": "True", "reason": disruption}
+        )
+    world.delete_pod(pod)
+    node = world.get("Node", body["spec"]["nodeName"])
+    node["status"]["conditions"] = [{"type": "Ready", "status": "Unknown"}]
+    world.touch(node)
+    return str(node["metadata"]["name"])
+
+
+def test_an_ended_container_breaks_a_group_before_it_is_restarted(world: SimulatedWorld) -> None:
+    end_container(world, WORKER)
+    world.settle()
+    failure = world.status["groups"][0]["firstFailure"]
+    assert (failure["reason"], failure["exitCode"]) == ("OutOfMemory", 137)
+    assert failure["message"].startswith(f"a container of rank 1 ({WORKER}) ended")
+    assert world.status["ready"] == "1/1"
+
+
+def test_a_pod_on_a_silent_node_is_named_and_forced_away_after_its_time(world: SimulatedWorld) -> None:
+    node = strand(world, WORKER)
+    world.reconcile()
+    world.controllers()
+    world.remove("Pod", LEADER)
+    world.now += timedelta(minutes=5)
+    world.reconcile()
+    assert message_of_group(world) == f"waiting for pod {WORKER}, which node {node} does not end"
+    # The deadline is long over, so that very pass has forced it away.
+    assert WORKER not in world.pods
+
+
+@pytest.mark.parametrize(
+    ("disruption", "stays"),
+    [
+        pytest.param("DeletionByTaintManager", False, id="Kubernetes says that the node is lost"),
+        pytest.param("", True, id="nothing says so"),
+    ],
+)
+def test_without_the_right_to_read_nodes_the_pod_itself_must_say_it(
+    world: SimulatedWorld, disruption: str, *, stays: bool
+) -> None:
+    world.store.nodes_visible = False
+    strand(world, WORKER, disruption=disruption)
+    world.reconcile()
+    world.controllers()
+    world.remove("Pod", LEADER)
+    world.now += timedelta(minutes=5)
+    world.reconcile()
+    assert (WORKER in world.pods) is stays
+
+
+def test_pods_of_an_older_resource_are_waited_for_and_count_as_no_failure() -> None:
+    world = SimulatedWorld(LLAMA_405B)
+    world.create(
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "name": LEADER,
+                "namespace": NAMESPACE,
+                "labels": {
+                    "shardwright.dev/model-deployment": "llama",
+                    "shardwright.dev/group-index": "0",
+                    "shardwright.dev/role": "leader",
+                },
+                "ownerReferences": [
+                    {"kind": "StatefulSet", "name": "llama-0-leader", "uid": "gone", "controller": True}
+                ],
+            },
+            "spec": {"nodeName": "node-0"},
+            "status": {"phase": "Running"},
+        }
+    )
+    world.reconcile()
+    assert message_of_group(world) == "waiting for 1 pods to go, of sets that are gone"
+    assert world.of_kind("StatefulSet") == {}
+    world.settle()
+    assert (world.status["ready"], world.status["groups"][0]["restarts"]) == ("1/1", 0)
+
+
+def test_a_child_of_an_older_resource_that_is_going_is_waited_for(world: SimulatedWorld) -> None:
+    service = world.get("Service", "llama")
+    service["metadata"]["ownerReferences"][0]["uid"] = "gone"
+    service["metadata"]["deletionTimestamp"] = world.now.isoformat()
+    world.touch(service)
+    decision = world.reconcile()
+    assert decision.stages == ()
+    assert world.condition("Ready") == ("False", "NameConflict")
+    assert world.condition("Stalled") is None
+    world.remove("Service", "llama")
+    world.settle()
+    assert world.condition("Ready") == ("True", "GroupsReady")
+
+
+def test_an_orphan_stalls_until_a_person_has_acted(world: SimulatedWorld) -> None:
+    service = world.get("Service", "llama")
+    del service["metadata"]["ownerReferences"]
+    world.touch(service)
+    assert world.reconcile().stages == ()
+    assert world.condition("Stalled") == ("True", "NameConflict")
+
+
+def test_a_deleted_leader_set_is_told_as_what_broke_the_group(world: SimulatedWorld) -> None:
+    world.remove("StatefulSet", "llama-0-leader")
+    world.settle()
+    leader = world.get("StatefulSet", "llama-0-leader")["metadata"]["annotations"]
+    evidence = json.loads(leader[Annotation.EVIDENCE])
+    assert evidence["message"] == "the leader set llama-0-leader was deleted"
+    assert world.status["groups"][0]["restarts"] == 1
+
+
+def test_restarts_in_place_of_a_group_of_one_count_towards_the_cap(small: SimulatedWorld) -> None:
+    for _ in range(2):
+        restart_after(small, timedelta(minutes=1))
+    assert small.status["groups"][0]["restarts"] == 2
+    assert small.status["groups"][0]["firstFailure"]["exitCode"] == 1
+    assert small.status["ready"] == "1/1"
+    restart_after(small, timedelta(minutes=1))
+    assert small.condition("Stalled") == ("True", "RestartLimit")
+    assert small.pods == {}
+    assert [e.reason for e in small.events if e.type == "Warning"][:3] == ["ContainerRestarted"] * 3
+
+
+def test_restarts_in_place_are_forgotten_after_long_service(small: SimulatedWorld) -> None:
+    for _ in range(5):
+        restart_after(small, timedelta(hours=2))
+    assert small.status["groups"][0]["restarts"] == 1
+    assert small.status["ready"] == "1/1"
