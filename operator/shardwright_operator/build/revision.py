@@ -7,7 +7,7 @@ writes of one name never differ.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pydantic import ValidationError
@@ -53,10 +53,12 @@ class Revision:
     leader_template: Mapping[str, Any]
     worker_template: Mapping[str, Any] | None
 
-    @property
-    def pods_hash(self) -> str:
-        """Hash of what a group's pods are made from: pods with different values never form a group."""
-        return digest([self.members, self.leader_template, self.worker_template])
+    pods_hash: str = field(init=False, compare=False, default="")
+    """Hash of what a group's pods are made from: pods with different values never form a group."""
+
+    def __post_init__(self) -> None:
+        made_from = [self.members, self.leader_template, self.worker_template]
+        object.__setattr__(self, "pods_hash", digest(made_from))
 
 
 def named(revision: Revision, owner: Owner) -> Revision:

@@ -5,7 +5,6 @@ no arithmetic. The operator replaces a group as one unit, hence ``OnDelete``; al
 ``Parallel``: with the default order, rank 1 would wait for a rank 0 that waits for rank 1.
 """
 
-import copy
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -13,6 +12,8 @@ from shardwright_operator.api import names
 from shardwright_operator.api.constants import Label, Role
 from shardwright_operator.build.owner import Manifest, Owner, labels, metadata, selector
 from shardwright_operator.build.revision import Revision
+
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 HISTORY_LIMIT = 1
 """Old template copies that the StatefulSet controller keeps: our own revisions are the history."""
@@ -94,12 +95,26 @@ def _stateful_set(
 
 
 def _of_group(template: Mapping[str, Any], own: Mapping[str, str], members: Mapping[str, str]) -> Manifest:
-    """The template completed for one group: its labels, and pod affinity narrowed to its own members."""
-    completed: Manifest = copy.deepcopy(dict(template))
-    meta = completed.setdefault("metadata", {})
+    """The template completed for one group: its labels, and pod affinity narrowed to its own members.
+
+    Only what changes is copied: two sets a group are built in every pass, and a deep copy was a sixth of one.
+    """
+    meta = dict(template.get("metadata", {}))
     meta["labels"] = {**meta.get("labels", {}), **own}
-    affinity = completed["spec"].get("affinity", {})
-    for kind in ("podAffinity", "podAntiAffinity"):
-        for term in affinity.get(kind, {}).get("requiredDuringSchedulingIgnoredDuringExecution", []):
-            term["labelSelector"]["matchLabels"].update(members)
-    return completed
+    spec = dict(template["spec"])
+    if "affinity" in spec:
+        affinity = dict(spec["affinity"])
+        for kind in ("podAffinity", "podAntiAffinity"):
+            if kind in affinity:
+                affinity[kind] = _narrowed(affinity[kind], members)
+        spec["affinity"] = affinity
+    return {**template, "metadata": meta, "spec": spec}
+
+
+def _narrowed(affinity: Mapping[str, Any], members: Mapping[str, str]) -> Manifest:
+    """Pod affinity whose required terms select the members of one group only."""
+    terms = []
+    for term in affinity.get(_REQUIRED, []):
+        labels_wanted = {**term["labelSelector"]["matchLabels"], **members}
+        terms.append({**term, "labelSelector": {**term["labelSelector"], "matchLabels": labels_wanted}})
+    return {**affinity, _REQUIRED: terms} if terms else dict(affinity)

@@ -88,6 +88,7 @@ def _revision(raw_spec: dict[str, object], plan: Plan, owner: Owner, pool: PoolS
         plan=plan,
         pool=pool,
         image="vllm/vllm-openai:v0.32.0",
+        default_image="vllm/vllm-openai:v0.32.0",
         engine_version="0.32",
         planner_version="1",
         operator_version="0.1.0",
