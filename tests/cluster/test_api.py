@@ -1,5 +1,7 @@
 """The CRD on a real API server: accepted, explained, defaulted, and refusing bad input in clear words."""
 
+import copy
+import itertools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -9,14 +11,16 @@ import pytest
 import yaml
 
 from bad_specs import BAD_SPECS, MODEL, BadSpec
-from control_plane.client import MERGE, Client
+from control_plane.client import MERGE, ApiError, Client
 from control_plane.cluster import Cluster, CommandError
 from control_plane.waiting import wait_for
 from full_spec import FULL_SPEC
 from shardwright_operator.api.constants import ConditionType
+from shardwright_operator.api.errors import SpecError
 from shardwright_operator.api.manifest import parse_manifest
 from shardwright_operator.api.plan_request import declared_pool, plan_request
 from shardwright_operator.api.status import cut_to_bounds
+from shardwright_operator.api.v1alpha1 import parse_spec
 from shardwright_planner import plan
 
 pytestmark = pytest.mark.cluster
@@ -298,3 +302,49 @@ def test_variables_of_two_managers_are_merged(kubectl: Kubectl, namespace: str) 
 @pytest.mark.parametrize("example", [pytest.param(path, id=path.stem) for path in EXAMPLES])
 def test_example_is_accepted(example: Path, kubectl: Kubectl, namespace: str) -> None:
     kubectl("create", "--dry-run=server", "-n", namespace, "-f", str(example))
+
+
+ODD_VALUES: tuple[Any, ...] = (None, True, -1, 0, 0.5, "", "A b", "25h", "x" * 300, [1], {"a": 1})
+
+
+def test_both_judges_agree_on_odd_values_in_every_place(api: Client, namespace: str) -> None:
+    """What the API server takes the operator must understand, and the command line must not refuse."""
+    path = f"/apis/shardwright.dev/v1alpha1/namespaces/{namespace}/modeldeployments"
+    good = {**FULL_SPEC, "model": {k: v for k, v in FULL_SPEC["model"].items() if k != "config"}}
+    disagreements = []
+    for place, value in itertools.product(_places(good), ODD_VALUES):
+        spec = _with(good, place, value)
+        here = there = ""
+        try:
+            parse_spec(spec)
+        except SpecError as error:
+            here = str(error)
+        try:
+            query = {"dryRun": "All", "fieldValidation": "Strict"}
+            api.request("POST", path, body=_document(spec=spec), query=query)
+        except ApiError as error:
+            there = error.message
+        if bool(here) != bool(there):
+            disagreements.append((place, value, here, there))
+
+    assert disagreements == []
+
+
+Place = tuple[str | int, ...]
+
+
+def _places(value: Any, path: Place = ()) -> list[Place]:
+    children = (
+        value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    )
+    return [*([path] if path else []), *(p for key, child in children for p in _places(child, (*path, key)))]
+
+
+def _with(spec: dict[str, Any], place: Place, value: Any) -> dict[str, Any]:
+    altered: Any = copy.deepcopy(spec)
+    target = altered
+    for key in place[:-1]:
+        target = target[key]
+    target[place[-1]] = value
+    found: dict[str, Any] = altered
+    return found

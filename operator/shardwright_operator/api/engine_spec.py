@@ -22,8 +22,10 @@ from shardwright_operator.api.fields import (
     DataKey,
     Flag,
     Int,
+    Number,
     ObjectName,
     Quantity,
+    at_least,
     map_of,
     rule,
     rules,
@@ -213,8 +215,10 @@ class EngineSpec(ApiRecord):
     port: Annotated[Int, Field(ge=1024, le=65_535)] | None = Field(
         default=None, description=f"Port of the engine's API; {DEFAULT_PORT} when absent."
     )
-    gpu_memory_utilization: Annotated[float, Field(ge=0.05, le=1.0)] | None = Field(
-        default=None, description="Share of the GPU's memory that the engine may use; planned when absent."
+    gpu_memory_utilization: Annotated[Number, Field(ge=0.05, le=1.0)] | None = Field(
+        default=None,
+        json_schema_extra=at_least(0.05),
+        description="Share of the GPU's memory that the engine may use; planned when absent.",
     )
     max_num_seqs: Annotated[Int, Field(ge=1, le=65_536)] | None = Field(
         default=None, description="Most requests in one engine step; planned when absent."

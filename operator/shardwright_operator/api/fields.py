@@ -51,6 +51,14 @@ def rules(*found: JsonDict) -> JsonDict:
     return {VALIDATIONS: list[JsonValue](found)}
 
 
+def at_least(low: float) -> JsonDict:
+    """A lower bound that is no whole number: the API server cuts it to one when the value is a whole number.
+
+    With ``minimum: 0.05`` alone it lets 0 through (kube-openapi's ``MinimumNativeType``, Kubernetes 1.36).
+    """
+    return rules(rule(f"self >= {low}", f"must be at least {low}"))
+
+
 def map_of(key: str) -> JsonDict:
     """A list whose items are told apart by one field: server-side apply merges it item by item."""
     return {LIST_TYPE: "map", LIST_MAP_KEYS: [key]}
@@ -86,6 +94,14 @@ def _quantity_text(value: object) -> object:
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
+def _quantity_in_range(value: str) -> str:
+    if parse_quantity(value) > LARGEST_QUANTITY:
+        raise SpecError(
+            field="", value=value, limit="it is beyond what Kubernetes can count", remedy="give less"
+        )
+    return value
+
+
 def _quantity_at_least(low: str) -> Callable[[str], str]:
     def check(value: str) -> str:
         if parse_quantity(value) < parse_quantity(low):
@@ -106,6 +122,7 @@ def _quantity_schema(*extra: JsonDict) -> JsonDict:
         "anyOf": [{"type": "integer"}, {"type": "string"}],
         "pattern": QUANTITY_PATTERN,
         "maxLength": 32,
+        "minimum": 0,  # the pattern holds for texts only
     }
     for addition in extra:
         schema.update(addition)
@@ -113,9 +130,11 @@ def _quantity_schema(*extra: JsonDict) -> JsonDict:
 
 
 MIN_VOLUME = "64Mi"
+LARGEST_QUANTITY = 2**63 - 1
 
 Flag = Annotated[bool, Strict()]
 Int = Annotated[int, Strict()]
+Number = Annotated[float, Strict()]
 Latency = Annotated[
     str,
     Field(pattern=DURATION_PATTERN, max_length=32, json_schema_extra=_duration_rules("1ms", "1h")),
@@ -127,7 +146,10 @@ Period = Annotated[
     AfterValidator(_duration_between("1s", "24h")),
 ]
 _QuantityText = Annotated[
-    str, Field(pattern=QUANTITY_PATTERN, max_length=32), BeforeValidator(_quantity_text)
+    str,
+    Field(pattern=QUANTITY_PATTERN, max_length=32),
+    BeforeValidator(_quantity_text),
+    AfterValidator(_quantity_in_range),
 ]
 Quantity = Annotated[_QuantityText, WithJsonSchema(_quantity_schema())]
 VolumeSize = Annotated[

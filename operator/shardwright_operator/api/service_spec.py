@@ -9,7 +9,7 @@ from typing import Annotated
 from pydantic import ConfigDict, Field, model_validator
 
 from shardwright_operator.api.errors import SpecError
-from shardwright_operator.api.fields import ApiRecord, Flag, Int, Latency, rule, rules
+from shardwright_operator.api.fields import ApiRecord, Flag, Int, Latency, Number, at_least, rule, rules
 from shardwright_operator.api.quantities import parse_duration_s
 from shardwright_planner.request import Policy
 
@@ -44,8 +44,9 @@ class WorkloadSpec(ApiRecord):
         default=None,
         description="Longest request in tokens, prompt and output together; planned when absent.",
     )
-    requests_per_second: Annotated[float, Field(ge=0.001, le=1_000_000)] | None = Field(
+    requests_per_second: Annotated[Number, Field(ge=0.001, le=1_000_000)] | None = Field(
         default=None,
+        json_schema_extra=at_least(0.001),
         description="Requests per second over all replicas; gives the plan's recommended replicas.",
     )
 

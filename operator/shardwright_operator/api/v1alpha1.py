@@ -101,16 +101,24 @@ def parse_spec(raw: object) -> ModelDeploymentSpec:
             remedy="give spec.model.name",
         )
     try:
-        return ModelDeploymentSpec.model_validate(_without_nulls(raw))
+        return ModelDeploymentSpec.model_validate(_as_stored(raw))
     except ValidationError as error:
         raise _first(error) from None
 
 
-def _without_nulls(value: object, path: tuple[str, ...] = ()) -> object:
-    # As the API server does: templates render an unset value as null. A config.json keeps its own.
+def _as_stored(value: object, path: tuple[str, ...] = ()) -> object:
+    """The value as the API server would store it, for manifests that come here without passing it.
+
+    Nulls of objects are dropped (templates render an unset value as null), and 3.0 is 3, since JSON has one
+    kind of number. A model's config.json is kept as it is.
+    """
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, list):
+        return [_as_stored(item, (*path, "")) for item in value]
     if not isinstance(value, Mapping) or path == ("model", "config"):
         return value
-    return {k: _without_nulls(v, (*path, str(k))) for k, v in value.items() if v is not None}
+    return {k: _as_stored(v, (*path, str(k))) for k, v in value.items() if v is not None}
 
 
 def _first(error: ValidationError) -> SpecError:

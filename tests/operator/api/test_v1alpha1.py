@@ -65,6 +65,17 @@ def test_null_is_absent() -> None:
     assert parse_spec({**given, "engine": {"env": None}}) == parse_spec(MODEL)
 
 
+def test_whole_number_with_a_point_is_a_whole_number() -> None:
+    spec = parse_spec({**MODEL, "replicas": 3.0, "engine": {"resources": {"limits": {"cpu": 8.0}}}})
+
+    assert (spec.replicas, spec.engine.resources and spec.engine.resources.limits) == (3, {"cpu": "8"})
+
+
+def test_quantity_beyond_what_kubernetes_counts_is_refused() -> None:
+    with pytest.raises(SpecError, match="beyond what Kubernetes can count"):
+        parse_spec({**MODEL, "storage": {"cacheSize": "8Ei"}})
+
+
 def test_null_in_a_config_stays() -> None:
     config = {"quantization_config": None, "hidden_size": 64}
 
