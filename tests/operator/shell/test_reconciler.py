@@ -1,0 +1,396 @@
+"""One pass: what is written in which order, and what becomes of every kind of failure."""
+
+from typing import Any
+
+import pytest
+
+from shardwright_operator.api.constants import Label
+from shardwright_operator.apply.retry import RetryLaterError
+from shardwright_operator.cluster import (
+    ClusterError,
+    ConflictError,
+    ForbiddenError,
+    InvalidError,
+    NotFoundError,
+    UnavailableError,
+)
+from shardwright_operator.decide.decision import Decision, Delete, Event, EventType, PodClaim
+from shardwright_operator.observe.views import ChildKind, ClaimState, ClaimView, Key
+
+KEY = Key("models", "llama")
+PLANNED = Event(type=EventType.NORMAL, reason="Planned", message="TP 8")
+
+
+async def test_a_resource_that_is_gone_needs_no_decision(world) -> None:
+    assert await world.reconciler.reconcile(KEY) is None
+    assert world.observed == []
+    assert world.cluster.calls == []
+
+
+async def test_stages_then_status_then_events(world, make_service, make_apply) -> None:
+    uid = world.make_resource()["metadata"]["uid"]
+    world.decide = lambda _observed: Decision(
+        stages=(
+            (make_apply(make_service("first", uid)),),
+            (make_apply(make_service("second", uid)), make_apply(make_service("third", uid))),
+        ),
+        status={"observedGeneration": 1},
+        events=(PLANNED,),
+        requeue_after_s=7.0,
+    )
+    assert await world.reconciler.reconcile(KEY) == 7.0
+    kinds = [(verb, name if verb == "apply" else kind) for verb, kind, name in world.cluster.writes()]
+    assert kinds == [
+        ("apply", "first"),
+        ("apply", "second"),
+        ("apply", "third"),
+        ("status", "ModelDeployment"),
+        ("create", "Event"),
+    ]
+
+
+async def test_answers_are_known_to_the_next_pass(world, make_service, make_apply) -> None:
+    uid = world.make_resource()["metadata"]["uid"]
+    world.decide = lambda _observed: Decision(
+        stages=((make_apply(make_service("llama", uid)),),), status={"observedGeneration": 1}
+    )
+    await world.reconciler.reconcile(KEY)
+    world.decide = lambda _observed: Decision()
+    await world.reconciler.reconcile(KEY)
+    seen = world.observed[-1]
+    assert seen.children[ChildKind.SERVICE, "llama"].owner_uid == uid
+    assert seen.resource.status == {"observedGeneration": 1}
+
+
+async def test_a_failing_stage_keeps_later_ones_and_the_status_from_being_written(
+    world, make_service, make_apply
+) -> None:
+    world.make_resource()
+    world.cluster.fail = lambda _verb, _kind, name: UnavailableError("busy") if name == "first" else None
+    world.decide = lambda _observed: Decision(
+        stages=(
+            (make_apply(make_service("first")), make_apply(make_service("beside"))),
+            (make_apply(make_service("later")),),
+        ),
+        status={},
+        events=(PLANNED,),
+    )
+    with pytest.raises(RetryLaterError, match="busy") as caught:
+        await world.reconciler.reconcile(KEY)
+    assert caught.value.error == "Unavailable"
+    assert [name for _verb, _kind, name in world.cluster.writes()] == ["first", "beside"]
+
+
+@pytest.mark.parametrize(
+    ("error", "want"),
+    [
+        pytest.param(UnavailableError("busy", retry_after_s=17.0), ("Unavailable", 17.0), id="Retry-After"),
+        pytest.param(ForbiddenError("no right"), ("Forbidden", 10.0), id="a right is missing"),
+        pytest.param(NotFoundError("no namespace"), ("NotFound", 0.0), id="the namespace is gone"),
+    ],
+)
+async def test_errors_of_reads_become_delays(world, error: ClusterError, want: tuple[str, float]) -> None:
+    world.make_resource(model={"source": {"persistentVolumeClaim": {"claimName": "weights"}}})
+
+    def fail(verb: str, kind: str, _name: str) -> ClusterError | None:
+        return (
+            error
+            if (verb, kind) in {("get", "PersistentVolumeClaim"), ("status", "ModelDeployment")}
+            else None
+        )
+
+    world.cluster.fail = fail
+    if isinstance(error, NotFoundError):
+        assert await world.reconciler.reconcile(KEY) is None
+        assert world.observed[-1].claim == ClaimView(name="weights", state=ClaimState.MISSING)
+        return
+    with pytest.raises(RetryLaterError) as caught:
+        await world.reconciler.reconcile(KEY)
+    assert (caught.value.error, caught.value.at_least_s) == want
+
+
+async def test_a_claim_is_read_once_and_again_after_a_while(world) -> None:
+    world.make_resource(model={"source": {"persistentVolumeClaim": {"claimName": "weights"}}})
+    world.cluster.seed(
+        {
+            "kind": "PersistentVolumeClaim",
+            "metadata": {"namespace": "models", "name": "weights"},
+            "spec": {"accessModes": ["ReadOnlyMany"]},
+        }
+    )
+    for _ in range(3):
+        await world.reconciler.reconcile(KEY)
+    assert world.observed[-1].claim == ClaimView(
+        name="weights", state=ClaimState.FOUND, access_modes=("ReadOnlyMany",)
+    )
+    assert len(world.cluster.calls) == 1
+    world.advance(61)
+    await world.reconciler.reconcile(KEY)
+    assert len(world.cluster.calls) == 2
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        pytest.param(InvalidError("spec.ports: Required value"), id="invalid"),
+        pytest.param(ForbiddenError("exceeded quota"), id="forbidden"),
+    ],
+)
+async def test_a_refused_write_leaves_a_note_and_waits_longer_each_time(
+    world, make_service, make_apply, error: ClusterError
+) -> None:
+    world.make_resource()
+    world.cluster.fail = lambda verb, _kind, _name: error if verb == "apply" else None
+    write = make_apply(make_service())
+    world.decide = lambda _observed: Decision(stages=((write,),), status={})
+    delays = []
+    for _ in range(7):
+        with pytest.raises(RetryLaterError) as caught:
+            await world.reconciler.reconcile(KEY)
+        assert caught.value.error == ""
+        note = world.ledger.of(KEY)[ChildKind.SERVICE, "llama"]
+        assert (note.refused, note.foreign, note.digest) == (error.message, False, write.digest)
+        delays.append((note.retry_at - world.now).total_seconds())
+    assert delays == [10, 20, 40, 80, 160, 300, 300]
+    assert ("status", "ModelDeployment", "llama") not in world.cluster.calls
+
+
+async def test_a_foreign_object_is_told_from_a_stale_view(world, make_service, make_apply) -> None:
+    uid = world.make_resource()["metadata"]["uid"]
+    world.cluster.seed(make_service("theirs", "another-uid"), foreign=True)
+    world.cluster.seed(make_service("ours", uid), foreign=True)
+
+    world.decide = lambda _observed: Decision(stages=((make_apply(make_service("theirs", uid)),),))
+    with pytest.raises(RetryLaterError):
+        await world.reconciler.reconcile(KEY)
+    note = world.ledger.of(KEY)[ChildKind.SERVICE, "theirs"]
+    assert note.foreign
+    assert note.refused.startswith("it has another controller")
+
+    world.decide = lambda _observed: Decision(stages=((make_apply(make_service("ours", uid)),),))
+    with pytest.raises(RetryLaterError):
+        await world.reconciler.reconcile(KEY)
+    assert (ChildKind.SERVICE, "ours") not in world.ledger.of(KEY)
+    world.decide = lambda _observed: Decision()
+    await world.reconciler.reconcile(KEY)
+    assert (ChildKind.SERVICE, "ours") in world.observed[-1].children
+
+
+async def test_a_conflict_of_versions_repairs_the_store(world, make_service, make_apply) -> None:
+    uid = world.make_resource()["metadata"]["uid"]
+    old = world.cluster.seed(make_service("llama", uid, a=1))
+    world.store.put(old, deleted=False)
+    world.cluster.seed(make_service("llama", uid, a=2))
+    version = int(old["metadata"]["resourceVersion"])
+    write = make_apply(make_service("llama", uid, a=3), owned=True, resource_version=version)
+    world.decide = lambda _observed: Decision(stages=((write,),))
+    with pytest.raises(RetryLaterError) as caught:
+        await world.reconciler.reconcile(KEY)
+    assert caught.value.error == ""
+    world.decide = lambda _observed: Decision()
+    await world.reconciler.reconcile(KEY)
+    assert world.observed[-1].children[ChildKind.SERVICE, "llama"].body["spec"] == {"a": 2}
+
+
+async def test_a_conflict_over_an_object_that_is_gone_asks_for_a_list(
+    world, make_service, make_apply
+) -> None:
+    world.make_resource()
+    write = make_apply(make_service(), owned=True, resource_version=1)
+    world.decide = lambda _observed: Decision(stages=((write,),))
+    with pytest.raises(RetryLaterError):
+        await world.reconciler.reconcile(KEY)
+    assert world.distrusted == ["Service"]
+
+
+async def test_a_write_that_a_webhook_alters_is_noted_with_its_answer(
+    world, make_service, make_apply
+) -> None:
+    uid = world.make_resource()["metadata"]["uid"]
+    write = make_apply(make_service("llama", uid, a=1))
+
+    def alter(body: dict[str, Any]) -> None:
+        body["spec"]["a"] = 9
+
+    world.cluster.alter = alter
+    world.decide = lambda _observed: Decision(stages=((write,),))
+    await world.reconciler.reconcile(KEY)
+    note = world.ledger.of(KEY)[ChildKind.SERVICE, "llama"]
+    assert note.altered == "spec.a: wanted 1, found 9"
+    assert note.answer
+    assert note.retry_at is None
+
+
+async def test_a_write_that_somebody_undoes_is_repeated_ever_more_slowly(
+    world, make_service, make_apply
+) -> None:
+    uid = world.make_resource()["metadata"]["uid"]
+    write = make_apply(make_service("llama", uid), owned=True)
+    world.decide = lambda _observed: Decision(stages=((write,),))
+    delays = []
+    for _ in range(4):
+        await world.reconciler.reconcile(KEY)
+        note = world.ledger.of(KEY).get((ChildKind.SERVICE, "llama"))
+        delays.append((note.retry_at - world.now).total_seconds() if note and note.retry_at else None)
+    assert delays == [None, 10, 20, 40]
+    world.advance(601)
+    await world.reconciler.reconcile(KEY)
+    assert world.ledger.of(KEY) == {}
+
+
+async def test_delete_takes_the_child_out_of_the_store_and_forgets_its_notes(
+    world, make_service, make_apply
+) -> None:
+    uid = world.make_resource()["metadata"]["uid"]
+    write = make_apply(make_service("llama", uid), owned=True)
+    world.decide = lambda _observed: Decision(stages=((write,),))
+    await world.reconciler.reconcile(KEY)
+    await world.reconciler.reconcile(KEY)
+    child = world.store.observe(KEY).children[ChildKind.SERVICE, "llama"]
+    gone = Delete(kind=ChildKind.SERVICE, name="llama", uid=child.uid, why="not wanted")
+    world.decide = lambda _observed: Decision(stages=((gone,),))
+    await world.reconciler.reconcile(KEY)
+    assert world.store.observe(KEY).children == {}
+    assert world.ledger.of(KEY) == {}
+
+
+@pytest.mark.parametrize(
+    ("error", "distrusted", "retries"),
+    [
+        pytest.param(NotFoundError("gone"), ["Pod"], False, id="already gone"),
+        pytest.param(ConflictError("another UID"), ["Pod"], True, id="another one by now"),
+    ],
+)
+async def test_delete_of_what_is_not_there(
+    world, error: ClusterError, distrusted: list[str], retries: bool
+) -> None:
+    world.make_resource()
+    world.cluster.fail = lambda verb, _kind, _name: error if verb == "delete" else None
+    gone = Delete(kind=None, name="llama-0-leader-0", uid="u", why="broken", grace_period_s=1)
+    world.decide = lambda _observed: Decision(stages=((gone,),))
+    if retries:
+        with pytest.raises(RetryLaterError):
+            await world.reconciler.reconcile(KEY)
+    else:
+        await world.reconciler.reconcile(KEY)
+    assert world.distrusted == distrusted
+
+
+def pod(uid: str, **metadata: Any) -> dict[str, Any]:
+    labels = {Label.DEPLOYMENT: "llama", Label.GROUP_INDEX: "0", Label.ROLE: "worker"}
+    return {
+        "kind": "Pod",
+        "metadata": {
+            "namespace": "models",
+            "name": "llama-0-worker-1",
+            "uid": uid,
+            "labels": labels,
+            **metadata,
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    ("live", "holds"),
+    [
+        pytest.param(None, True, id="gone"),
+        pytest.param(pod("new"), True, id="another one"),
+        pytest.param(pod("old", deletionTimestamp="2030-01-01T00:00:00Z"), True, id="going"),
+        pytest.param(pod("old"), False, id="still there"),
+    ],
+)
+async def test_a_destructive_step_rests_on_confirmed_beliefs(
+    world, make_service, make_apply, live: dict[str, Any] | None, holds: bool
+) -> None:
+    world.make_resource()
+    if live is not None:
+        world.cluster.seed(live)
+    world.decide = lambda _observed: Decision(
+        confirm=(PodClaim(name="llama-0-worker-1", uid="old"),),
+        stages=((make_apply(make_service()),),),
+    )
+    if holds:
+        await world.reconciler.reconcile(KEY)
+        assert len(world.cluster.writes()) == 1
+    else:
+        with pytest.raises(RetryLaterError, match="still there"):
+            await world.reconciler.reconcile(KEY)
+        assert world.cluster.writes() == []
+        assert [p.uid for p in world.store.observe(KEY).pods] == ["old"]
+
+
+async def test_status_of_a_resource_that_was_made_anew_is_not_written(world) -> None:
+    world.make_resource()
+    place = ("ModelDeployment", "models", "llama")
+    world.cluster.objects[place]["metadata"]["uid"] = "another"
+    world.decide = lambda _observed: Decision(status={})
+    with pytest.raises(RetryLaterError, match="anew"):
+        await world.reconciler.reconcile(KEY)
+    assert world.distrusted == ["ModelDeployment"]
+
+
+async def test_a_status_that_the_server_refuses_is_not_retried_hotly(world) -> None:
+    world.make_resource()
+    world.cluster.fail = lambda verb, _kind, _name: (
+        InvalidError("status.x: wrong") if verb == "status" else None
+    )
+    world.decide = lambda _observed: Decision(status={"x": 1})
+    with pytest.raises(RetryLaterError) as caught:
+        await world.reconciler.reconcile(KEY)
+    assert (caught.value.error, caught.value.at_least_s) == ("StatusRefused", 10.0)
+
+
+async def test_the_same_event_is_posted_once_in_ten_minutes_and_its_loss_is_no_failure(world) -> None:
+    world.make_resource()
+    world.decide = lambda _observed: Decision(events=(PLANNED,))
+    for _ in range(3):
+        await world.reconciler.reconcile(KEY)
+    assert len(world.cluster.writes()) == 1
+    world.advance(601)
+    world.cluster.fail = lambda _verb, kind, _name: ForbiddenError("no") if kind == "Event" else None
+    await world.reconciler.reconcile(KEY)
+    assert len(world.cluster.writes()) == 2
+    (event,) = (body for (kind, _, _), body in world.cluster.objects.items() if kind == "Event")
+    assert (event["reason"], event["type"], event["involvedObject"]["name"]) == ("Planned", "Normal", "llama")
+
+
+async def test_a_name_that_somebody_held_is_looked_at_again_until_it_is_free(
+    world, make_service, make_apply
+) -> None:
+    uid = world.make_resource()["metadata"]["uid"]
+    place = (ChildKind.SERVICE, "llama")
+    world.cluster.seed(make_service("llama", "another-uid"), foreign=True)
+    world.decide = lambda _observed: Decision(stages=((make_apply(make_service("llama", uid)),),))
+    with pytest.raises(RetryLaterError):
+        await world.reconciler.reconcile(KEY)
+
+    world.decide = lambda _observed: Decision()
+    delays = []
+    for _ in range(4):
+        note = world.ledger.of(KEY)[place]
+        delays.append((note.retry_at - world.now).total_seconds())
+        world.now = note.retry_at
+        await world.reconciler.reconcile(KEY)
+    assert delays == [10, 20, 40, 60]
+
+    del world.cluster.objects["Service", "models", "llama"]
+    world.advance(60)
+    await world.reconciler.reconcile(KEY)
+    assert world.ledger.of(KEY) == {}
+
+
+async def test_a_first_write_that_merged_into_an_older_object_is_taken_back(
+    world, make_service, make_apply
+) -> None:
+    uid = world.make_resource()["metadata"]["uid"]
+    world.cluster.alter = lambda body: body["metadata"].update(
+        managedFields=[{"manager": "somebody"}, {"manager": "shardwright"}]
+    )
+    world.decide = lambda _observed: Decision(stages=((make_apply(make_service("llama", uid, a=1)),),))
+    with pytest.raises(RetryLaterError):
+        await world.reconciler.reconcile(KEY)
+    assert world.ledger.of(KEY)[ChildKind.SERVICE, "llama"].foreign
+    taken_back = world.cluster.objects["Service", "models", "llama"]
+    assert "spec" not in taken_back
+    assert "ownerReferences" not in taken_back["metadata"]
+    assert world.store.observe(KEY).children == {}
