@@ -124,7 +124,7 @@ def _model(spec: ModelDeploymentSpec, plan: Plan) -> list[str]:
     # vLLM takes 16-bit names only for models whose own default is FP8 (vLLM 0.32 ``vllm serve --help``), so
     # that they are passed on when the user asks for them and left out when they are merely what was planned.
     if model.kv_cache_dtype is not None or plan.kv_cache_dtype.startswith("fp8"):
-        words += ["--kv-cache-dtype", model.kv_cache_dtype or plan.kv_cache_dtype]
+        words += ["--kv-cache-dtype", str(model.kv_cache_dtype or plan.kv_cache_dtype)]
     if model.trust_remote_code:
         words.append("--trust-remote-code")
     return words
