@@ -138,11 +138,13 @@ class Deployed:
         return dict(json.loads(self.leader_notes().get("first-failure", "{}")))
 
     def children(self) -> list[Json]:
+        """What stands of the operator's own objects; the sets' controller keeps revisions of its own."""
         selector = f"shardwright.dev/model-deployment={self.name}"
         return [
             child
             for resource in CHILD_RESOURCES
             for child in self.api.list(resource, self.namespace, labels=selector)
+            if all(o["kind"] != "StatefulSet" for o in child["metadata"].get("ownerReferences") or ())
         ]
 
     def wait_gone(self, *, timeout_s: float = 30.0) -> None:
