@@ -38,7 +38,8 @@ def _tracked() -> list[Path]:
 def test_the_repository_names_no_package_host_and_no_home() -> None:
     # A lock file with addresses works on one network only, and a path of one machine on none but that. The
     # engine's home is a path inside the pods.
-    forbidden = re.compile(rb"pypi\.org|pythonhosted|proxy\.golang|registry\.npmjs|/root/|/home/(?!engine/)[a-z]+/")
+    hosts = rb"pypi\.org|pythonhosted|proxy\.golang|registry\.npmjs"
+    forbidden = re.compile(hosts + rb"|/root/|/home/(?!engine/)[a-z]+/")
     found = [
         str(path.relative_to(ROOT))
         for path in _tracked()
