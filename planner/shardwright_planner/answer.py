@@ -13,6 +13,8 @@ from shardwright_planner.fingerprint import input_hash
 from shardwright_planner.latency import Latency, model_links
 from shardwright_planner.memory import Fit
 from shardwright_planner.plan import (
+    LARGEST_COUNT,
+    LARGEST_NUMBER,
     MAX_ALTERNATIVES,
     MAX_NOTES,
     MAX_STAGES,
@@ -213,7 +215,7 @@ def _stages(fit: Fit) -> tuple[Stage, ...]:
             overhead_bytes=s.overhead,
             margin_bytes=s.margin,
             free_bytes=s.free,
-            missing_bytes=s.missing,
+            missing_bytes=min(s.missing, LARGEST_COUNT),
         )
         for s in fit.stages[:MAX_STAGES]
     )
@@ -336,8 +338,8 @@ def cut(text: str) -> str:
 
 
 def rounded(value: float) -> float:
-    """Six significant digits."""
-    return float(f"{value:.6g}")
+    """Six significant digits, within what the record can say."""
+    return float(f"{min(value, LARGEST_NUMBER):.6g}")
 
 
 def _ms(seconds: float) -> float:

@@ -48,15 +48,20 @@ def bar(parts: Sequence[tuple[float, str, str]], total: float, width: int, paint
 
 
 def columns(rows: Sequence[Sequence[str]], width: int, indent: str = "  ") -> list[str]:
-    """Rows with aligned columns; the last column is wrapped into the width."""
+    """Rows with aligned columns, the last one wrapped; where that leaves no room it goes below its row."""
     if not rows:
         return []
     sizes = [max(len(row[i]) for row in rows) for i in range(len(rows[0]) - 1)]
     lead = sum(sizes) + 2 * len(sizes) + len(indent)
+    below = lead > width // 2
     lines = []
     for row in rows:
         start = indent + "".join(f"{cell:<{size}}  " for cell, size in zip(row[:-1], sizes, strict=True))
-        body = textwrap.wrap(row[-1], max(20, width - lead)) or [""]
+        if below:
+            lines.extend(paragraph("  ".join(row[:-1]), width, indent, 2 * indent))
+            lines.extend(paragraph(row[-1], width, 2 * indent))
+            continue
+        body = textwrap.wrap(row[-1], width - lead) or [""]
         lines.append((start + body[0]).rstrip())
         lines.extend(" " * lead + more for more in body[1:])
     return lines

@@ -12,7 +12,10 @@ from shardwright_planner.layout import Layout
 from shardwright_planner.legality import Legality
 from shardwright_planner.model import Attention, LatentAttention, ModelFacts
 from shardwright_planner.partition import own_partition
+from shardwright_planner.plan import MAX_STAGES
 from shardwright_planner.request import Pins, Pool
+
+MOST_NODES = 64
 
 
 def candidates(model: ModelFacts, pool: Pool, pins: Pins) -> tuple[Layout, ...]:
@@ -30,9 +33,12 @@ def candidates(model: ModelFacts, pool: Pool, pins: Pins) -> tuple[Layout, ...]:
 
 
 def _sizes(model: ModelFacts, pool: Pool, pins: Pins) -> Iterator[Layout]:
+    experts = model.experts.count if model.experts else 1
     for tensor in _tensor_sizes(model, pool, pins):
         for nodes, depth in _depths(pool, tensor, pins):
             for pipeline, data in _factors(model, depth, pins):
+                if pipeline > MAX_STAGES or data > experts:
+                    continue  # a cluster of a thousand nodes is no reason to try a thousand stages
                 for expert in _expert_choices(model, tensor, data, pins):
                     yield _layout(model, pins, (tensor, pipeline, data), nodes=nodes, expert=expert)
 
@@ -44,7 +50,7 @@ def _tensor_sizes(model: ModelFacts, pool: Pool, pins: Pins) -> tuple[int, ...]:
     width = pool.gpus_per_node
     sizes = {size for size in range(1, width + 1) if width % size == 0 or heads % size == 0}
     if pins.cross_node_tensor:
-        sizes |= {width * nodes for nodes in range(2, pool.nodes + 1)}
+        sizes |= {width * nodes for nodes in range(2, min(pool.nodes, MOST_NODES) + 1)}
     return tuple(sorted(sizes))
 
 
@@ -57,11 +63,11 @@ def _depths(pool: Pool, tensor: int, pins: Pins) -> Iterator[tuple[int, int]]:
             yield from ((span * groups, groups) for groups in range(1, pool.nodes // span + 1))
         return
     inside = width // tensor
-    pinned = pins.pipeline is not None or pins.data is not None
+    pinned = pins.pipeline is not None or (pins.data or 1) > 1
     for groups in range(1, inside + 1):
         if inside % groups == 0 or pinned:
             yield 1, groups
-    for nodes in range(2, pool.nodes + 1):
+    for nodes in range(2, min(pool.nodes, MOST_NODES) + 1):
         yield nodes, inside * nodes
         if pinned:
             yield from ((nodes, groups * nodes) for groups in range(1, inside))
@@ -149,7 +155,7 @@ def _check_tensor(legality: Legality, pins: Pins, pools: tuple[Pool, ...], wides
     legal = legality.legal_tensor_sizes(reach if pins.cross_node_tensor else widest)
     listed = "the legal sizes here are " + ", ".join(map(str, legal))
     found = legality.tensor_violation(tensor)
-    if found is None and tensor not in legal and tensor <= widest:
+    if found is None and tensor not in legal:
         found = legality.violation(Layout(tensor=tensor, expert=bool(pins.expert)))
     if found is not None:
         raise _refused(

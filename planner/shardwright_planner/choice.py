@@ -25,8 +25,9 @@ def choose(found: Sequence[Candidate]) -> Candidate | None:
     if meeting:
         least = min(map(_size, meeting))
         return _plainest([candidate for candidate in meeting if _size(candidate) == least])
-    closest = min(round(candidate.miss_ratio, 2) for candidate in fitting)
-    near = [candidate for candidate in fitting if round(candidate.miss_ratio, 2) == closest]
+    # Within a tenth of the closest the fewest GPUs win: a missed goal is no reason to double them for 3 %.
+    closest = min(candidate.miss_ratio for candidate in fitting) * PLAIN_WITHIN
+    near = [candidate for candidate in fitting if candidate.miss_ratio <= closest]
     least = min(map(_size, near))
     return _plainest([candidate for candidate in near if _size(candidate) == least])
 
@@ -64,11 +65,12 @@ def rejection(candidate: Candidate, chosen: Candidate) -> str:
     if missed and chosen.meets:
         return f"fits, but {missed}"
     if chosen.meets and mine.world > other.world:
-        return f"fits, but takes {mine.world} GPUs where {other.world} suffice"
-    if missed and candidate.miss_ratio > chosen.miss_ratio:
+        enough = "one does" if other.world == 1 else f"{other.world} suffice"
+        return f"fits, but takes {mine.world} GPUs where {enough}"
+    if missed and candidate.miss_ratio > chosen.miss_ratio * PLAIN_WITHIN:
         return f"fits, but {missed}, further off than {other.label()}"
     if mine.world != other.world:
-        return f"fits and comes no closer to the service level, with {mine.world} GPUs"
+        return f"fits, but comes hardly closer to the service level with {mine.world} GPUs"
     if mine.nodes != other.nodes:
         return f"fits, but spreads over {mine.nodes} nodes instead of {other.nodes}"
     if mine.pipeline != other.pipeline:

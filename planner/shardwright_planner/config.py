@@ -15,9 +15,11 @@ from shardwright_planner.layers import layer_kinds
 from shardwright_planner.model import Experts, LayerKind, ModelFacts, Quantization
 from shardwright_planner.quantization import SkipList, parse_quantization, skipped_modules
 from shardwright_planner.tensors import Part, layer_matrices
+from shardwright_planner.weights import parameter_count
 
 # transformers' own defaults where the key is absent: these families share the embedding with the head.
 TIED_BY_DEFAULT = ("gemma", "cohere", "gpt2", "opt", "bloom", "falcon", "gpt_bigcode")
+MOST_PARAMETERS = 10**14
 CHECKED_FAMILIES = (
     *("llama", "mistral", "mixtral", "qwen2", "qwen3", "deepseek_v2", "deepseek_v3", "gpt_oss", "gemma2"),
     *("gemma3", "kimi_k2"),
@@ -46,7 +48,7 @@ def model_from_config(config: Mapping[str, object], *, name: str) -> ModelFacts:
     quantization, layers = _quantized(top, inner, layers, hidden)
     kinds = tuple(dict.fromkeys(layers))
     index = {kind: position for position, kind in enumerate(kinds)}
-    return ModelFacts(
+    facts = ModelFacts(
         name=name,
         architecture=architectures[0] if architectures else "",
         hidden_size=hidden,
@@ -62,6 +64,19 @@ def model_from_config(config: Mapping[str, object], *, name: str) -> ModelFacts:
         confidence="high" if model_type.startswith(CHECKED_FAMILIES) else "low",
         source_digest=_digest(config),
     )
+    return _check_total(facts, keys.path)
+
+
+def _check_total(facts: ModelFacts, path: str) -> ModelFacts:
+    total = parameter_count(facts)
+    if total > MOST_PARAMETERS:
+        raise PlanInputError(
+            field=path,
+            value=f"a model of {total:.3g} parameters",
+            limit=f"the planner stops at {MOST_PARAMETERS:.0e}",
+            remedy="check the sizes against the model's own config.json",
+        )
+    return facts
 
 
 def _check_layers(layers: list[LayerKind], keys: Keys) -> None:

@@ -12,6 +12,8 @@ from shardwright_planner.request import Pins, Pool
 from shardwright_planner.setting import Setting
 from shardwright_planner.workbench import Workbench
 
+STOP_BEYOND = 8
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
@@ -77,15 +79,26 @@ def judge(bench: Workbench, layout: Layout, pins: Pins) -> Candidate:
     return Candidate(bench=bench, layout=layout, fit=fit)
 
 
-def judged(bench: Workbench, pool: Pool, pins: Pins, *, least_nodes: int = 1) -> list[Candidate]:
-    """Every candidate on that many nodes or more with its legality and memory, fewest GPUs first."""
+def judged(
+    bench: Workbench, pool: Pool, pins: Pins, *, least_nodes: int = 1, whole: bool = False
+) -> list[Candidate]:
+    """Every candidate on that many nodes or more with its legality and memory, fewest GPUs first.
+
+    Without a latency to meet, layouts of many times the GPUs that suffice are not looked at, unless the
+    ``whole`` list is wanted.
+    """
     found: list[Candidate] = []
+    enough: int | None = None
     for layout in candidates(bench.setting.model, pool, pins):
         if layout.nodes < least_nodes:
             continue
         if layout.expert and layout.data == 1 and pins.expert is None and _plain_twin(found, layout):
             continue  # cutting the experts is legal, so that nothing is gained
+        if enough is not None and layout.world > STOP_BEYOND * enough:
+            break
         found.append(judge(bench, layout, pins))
+        if enough is None and not whole and bench.setting.has_no_goals and found[-1].fits:
+            enough = layout.world
     return found
 
 

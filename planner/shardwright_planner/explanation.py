@@ -60,15 +60,18 @@ def _verdict(plan: Plan, width: int, paint: Paint) -> Iterator[str]:
     where = f"{_count(plan.nodes, 'node')} x {plan.gpus_per_node} {plan.gpu}"
     if not plan.feasible:
         refused = "does not fit" if plan.rule == Rule.NOTHING_FITS.value else "refused"
-        yield paint(f"{plan.model}: {refused}", "red")
+        heading, style = f"{plan.model}: {refused}", "red"
     else:
-        yield paint(f"{plan.model}: {sizes} on {where}", "bold")
+        heading, style = f"{plan.model}: {sizes} on {where}", "bold"
+    yield from (paint(line, style) for line in paragraph(heading, width))
     yield from paragraph(f"{plan.reason}.", width)
     if plan.slo_predicted is not None:
         style = "green" if plan.slo_predicted else "yellow"
         yield from (paint(line, style) for line in paragraph(f"SLO: {plan.slo_message}.", width))
     if plan.feasible and plan.recommended_replicas > 1:
-        yield f"Recommended replicas for the stated requests per second: {plan.recommended_replicas}"
+        yield from paragraph(
+            f"Recommended replicas for the stated requests per second: {plan.recommended_replicas}.", width
+        )
 
 
 def _why(plan: Plan, width: int) -> Iterator[str]:
@@ -89,7 +92,7 @@ def _memory(plan: Plan, width: int, paint: Paint) -> Iterator[str]:
         f"(utilization {plan.gpu_memory_utilization:.2f})",
         width,
     )
-    cells = max(10, min(60, width - 22))
+    cells = max(10, min(60, width - 24))
     for index, stage in enumerate(plan.stages):
         name = f"stage {index + 1}"
         layers = _count(stage.layers, "layer")

@@ -9,7 +9,7 @@ from typing import Never
 
 from shardwright_planner.errors import PlanInputError
 
-MAX_SIZE = 2**40
+MAX_SIZE = 2**31
 
 
 class Keys:
@@ -45,9 +45,9 @@ class Keys:
             value = self.values.get(name)
             if value is None:
                 continue
-            if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value):
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MAX_SIZE:
                 self._refuse(name, value)
-            if not 0 <= value <= MAX_SIZE:
+            if value != int(value):
                 self._refuse(name, value)
             return int(value)
         return None

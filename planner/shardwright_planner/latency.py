@@ -107,7 +107,7 @@ class StepClock:
         last = layout.pipeline - 1
         # Equal stages are timed once: (layers per kind, whether it is the last) and how often it occurs.
         self.stages = Counter(
-            (tuple(model.layers_of(kind, start, stop) for kind in range(len(model.kinds))), stage == last)
+            (model.counts(start, stop), stage == last)
             for stage, (start, stop) in enumerate(stage_ranges(layout.partition))
         )
         gpu = setting.pool.gpu

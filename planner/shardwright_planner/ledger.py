@@ -66,7 +66,7 @@ def memory_table(request: PlanRequest) -> tuple[MemoryRow, ...]:
     rows = []
     for bench in benches(request):
         context = bench.setting.context_tokens
-        for candidate in judged(bench, bench.setting.pool, request.pins):
+        for candidate in judged(bench, bench.setting.pool, request.pins, whole=True):
             layout, fit = candidate.layout, candidate.fit
             rows.append(
                 MemoryRow(
@@ -166,7 +166,8 @@ def render_communication(ledger: CommunicationLedger) -> str:
     if ledger.expert_layers:
         lines.append(
             f"  all-to-all  2 per expert layer, {ledger.expert_layers} layers; "
-            f"{ledger.exchange_token_bytes:,} bytes per token and layer both ways, {ledger.exchange_bytes / MIB:.1f} MiB per layer"
+            f"{ledger.exchange_token_bytes:,} bytes per token and layer both ways, "
+            f"{ledger.exchange_bytes / MIB:.1f} MiB per layer"
         )
     lines.append(f"  KV cache    {ledger.cached_token_bytes / 1024:g} KiB per token over all layers, unsplit")
     if ledger.pipeline > 1:

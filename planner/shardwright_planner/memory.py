@@ -111,12 +111,13 @@ def assess(setting: Setting, table: WeightTable, cache: CacheLayout, layout: Lay
     )
     allowed = math.ceil(setting.pool.gpu.memory_bytes * setting.utilization)
     margin = int(allowed * MARGIN)
+    activations = activation_bytes(setting, layout)
+    fixed, per_layer = overhead_bytes(setting, layout)
     rows: list[_Room] = []
     for stage, (start, stop) in enumerate(stage_ranges(layout.partition)):
-        counts = [model.layers_of(kind, start, stop) for kind in range(len(model.kinds))]
-        weights = table.stage_bytes(layout, stage, counts)
-        activation = activation_bytes(setting, layout, stage)
-        overhead = overhead_bytes(setting, layout, stop - start)
+        weights = table.stage_bytes(layout, stage, model.counts(start, stop))
+        activation = activations[stage == layout.pipeline - 1]
+        overhead = fixed + per_layer * (stop - start)
         rows.append(
             _Room(
                 layers=stop - start,
@@ -160,26 +161,27 @@ def in_flight_tokens(setting: Setting, layout: Layout) -> int:
     return (layout.pipeline + 1) * setting.max_num_batched_tokens
 
 
-def activation_bytes(setting: Setting, layout: Layout, stage: int) -> int:
-    """Peak activation: hidden states of a full step, expert workspace, and on the last stage the sampler."""
+def activation_bytes(setting: Setting, layout: Layout) -> tuple[int, int]:
+    """Peak activation of every stage (hidden states of a full step, expert workspace), and of the last one.
+
+    The last stage holds the sampler's logits besides, which outweigh the network's own activations.
+    """
     model, tokens = setting.model, setting.max_num_batched_tokens
     size = tokens * model.hidden_size * setting.dtype_bytes
-    if stage == layout.pipeline - 1:
-        rows = min(setting.max_num_seqs, tokens)
-        size += int(SAMPLER_COPIES * rows * model.vocab_size * 4)
     moe = model.experts
     if moe is not None and not (model.quantization and model.quantization.experts_only):
         width = moe.intermediate // layout.expert_tensor
         inward = max(2 * width, model.hidden_size) + max(width, model.hidden_size)
         size += tokens * moe.per_token * inward * setting.dtype_bytes
-    return size
+    rows = min(setting.max_num_seqs, tokens)
+    return size, size + int(SAMPLER_COPIES * rows * model.vocab_size * 4)
 
 
-def overhead_bytes(setting: Setting, layout: Layout, layers: int) -> int:
-    """CUDA context, NCCL buffers and, where the version subtracts them, CUDA graphs of a stage's layers."""
+def overhead_bytes(setting: Setting, layout: Layout) -> tuple[int, int]:
+    """CUDA context, NCCL buffers and, where the version subtracts them, CUDA graphs: (fixed, per layer)."""
     split = layout.tensor > 1 or layout.data > 1
     context = CONTEXT_WITH_NCCL_BYTES if split else CONTEXT_BYTES
     if not setting.engine.graphs_subtracted:
-        return context
-    graphs = GRAPH_BYTES + layers * GRAPH_LAYER_BYTES
-    return context + graphs + (GRAPH_EXPERTS_BYTES if setting.model.is_moe else 0)
+        return context, 0
+    experts = GRAPH_EXPERTS_BYTES if setting.model.is_moe else 0
+    return context + GRAPH_BYTES + experts, GRAPH_LAYER_BYTES

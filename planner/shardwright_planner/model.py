@@ -158,6 +158,9 @@ class ModelFacts:
         """The first mixture of experts, or None."""
         return next((k.feed_forward for k in self.kinds if isinstance(k.feed_forward, Experts)), None)
 
-    def layers_of(self, kind: int, start: int, stop: int) -> int:
-        """How many of layers ``start`` to ``stop - 1`` are of that kind."""
-        return self.layers[start:stop].count(kind)
+    def counts(self, start: int, stop: int) -> tuple[int, ...]:
+        """How many of layers ``start`` to ``stop - 1`` are of each kind."""
+        if len(self.kinds) == 1:
+            return (stop - start,)
+        part = self.layers[start:stop]
+        return tuple(part.count(kind) for kind in range(len(self.kinds)))

@@ -16,9 +16,12 @@ MAX_STAGES = 64
 MAX_NOTES = 16
 MAX_TEXT = 512
 
-Count = Annotated[int, Field(ge=0, le=2**53)]
+LARGEST_COUNT = 2**53  # beyond it JSON numbers lose digits
+LARGEST_NUMBER = 1e15
+
+Count = Annotated[int, Field(ge=0, le=LARGEST_COUNT)]
 Size = Annotated[int, Field(ge=1, le=65536)]
-Number = Annotated[float, Field(ge=0, le=1e15)]
+Number = Annotated[float, Field(ge=0, le=LARGEST_NUMBER)]
 Label = Annotated[str, Field(max_length=128)]
 Note = Annotated[str, Field(max_length=MAX_TEXT)]
 

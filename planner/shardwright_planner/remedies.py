@@ -6,14 +6,13 @@ A remedy is a changed problem whose layouts were judged again; it is only named 
 from collections.abc import Iterator
 from dataclasses import replace
 
+from shardwright_planner.candidates import MOST_NODES
 from shardwright_planner.choice import choose, milliseconds
 from shardwright_planner.errors import PlanInputError
 from shardwright_planner.evaluation import Candidate, judge, judged, timed
 from shardwright_planner.request import EngineOptions, PlanRequest, Pool
 from shardwright_planner.setting import settings
 from shardwright_planner.workbench import Workbench
-
-MOST_NODES = 64
 
 
 def fit_remedies(request: PlanRequest, closest: Candidate) -> tuple[tuple[str, ...], int]:
@@ -58,7 +57,7 @@ def _least_nodes(request: PlanRequest, closest: Candidate) -> Candidate | None:
     # Memory per GPU falls with every node, so that doubling and then halving finds the least number.
     low = closest.setting.pool.nodes
     high, best = 2 * low, None
-    while high <= max(MOST_NODES, 2 * closest.setting.pool.nodes):
+    while high <= MOST_NODES:
         best = _fitting(request, closest, high)
         if best is not None:
             break

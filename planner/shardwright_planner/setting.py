@@ -42,6 +42,12 @@ class Setting:
         return self.workload.input_tokens + self.workload.output_tokens
 
     @property
+    def has_no_goals(self) -> bool:
+        """Whether no latency was asked for."""
+        level = self.service_level
+        return level.time_per_output_token_s is None and level.time_to_first_token_s is None
+
+    @property
     def longest_tokens(self) -> int:
         """The longest request that must fit."""
         return self.workload.max_model_length or self.context_tokens
@@ -72,7 +78,9 @@ def _setting(request: PlanRequest, model: ModelFacts, pool: Pool, engine: Engine
     dtype = _dtype(model, options, pool)
     cache_dtype, cache_bytes = _cache(model, options, DTYPE_BYTES[dtype])
     tokens, sequences = engine.batch_limits(pool.gpu)
-    sequences = options.max_num_seqs or sequences
+    # The default stops short of the stated load on small GPUs (256 on an A10), and the plan must run what it
+    # promises.
+    sequences = options.max_num_seqs or max(sequences, request.service_level.concurrency)
     return Setting(
         model=model,
         pool=pool,

@@ -91,8 +91,7 @@ class WeightTable:
     def total_bytes(self) -> int:
         """Weights in all, as loaded once."""
         alone = Layout(tensor=1)
-        counts = [self.model.layers.count(kind) for kind in range(len(self.matrices))]
-        return self.stage_bytes(alone, 0, counts)
+        return self.stage_bytes(alone, 0, self.model.counts(0, self.model.layer_count))
 
     def rate(self, kind: LayerKind, matrix: Matrix) -> float:
         """Bytes per parameter of a matrix as loaded."""

@@ -1,0 +1,92 @@
+"""Parameter counts of the catalogue against published ones, to the last parameter."""
+
+import pytest
+
+from shardwright_planner import find_model, model_names
+from shardwright_planner.weights import WeightTable, padded_vocabulary, parameter_count
+
+# The numbers of parameters that model cards or safetensors headers state; the language model alone, without
+# encoders and multi-token-prediction layers.
+PUBLISHED = {
+    "meta-llama/Llama-2-7b-hf": 6_738_415_616,
+    "meta-llama/Llama-2-13b-hf": 13_015_864_320,
+    "meta-llama/Llama-2-70b-hf": 68_976_648_192,
+    "meta-llama/Llama-3.1-8B": 8_030_261_248,
+    "meta-llama/Llama-3.1-70B": 70_553_706_496,
+    "meta-llama/Llama-3.1-405B": 405_853_388_800,
+    "meta-llama/Llama-3.2-1B": 1_235_814_400,
+    "meta-llama/Llama-3.2-3B": 3_212_749_824,
+    "meta-llama/Llama-3.3-70B-Instruct": 70_553_706_496,
+    "Qwen/Qwen2.5-0.5B": 494_032_768,
+    "Qwen/Qwen2.5-1.5B": 1_543_714_304,
+    "Qwen/Qwen2.5-3B": 3_085_938_688,
+    "Qwen/Qwen2.5-7B": 7_615_616_512,
+    "Qwen/Qwen2.5-14B": 14_770_033_664,
+    "Qwen/Qwen2.5-32B": 32_763_876_352,
+    "Qwen/Qwen2.5-72B": 72_706_203_648,
+    "Qwen/Qwen3-0.6B": 596_049_920,
+    "Qwen/Qwen3-1.7B": 1_720_574_976,
+    "Qwen/Qwen3-4B": 4_022_468_096,
+    "Qwen/Qwen3-8B": 8_190_735_360,
+    "Qwen/Qwen3-14B": 14_768_307_200,
+    "Qwen/Qwen3-32B": 32_762_123_264,
+    "Qwen/Qwen3-30B-A3B": 30_532_122_624,
+    "Qwen/Qwen3-235B-A22B": 235_093_634_560,
+    "mistralai/Mistral-7B-v0.1": 7_241_732_096,
+    "mistralai/Mistral-7B-v0.3": 7_248_023_552,
+    "mistralai/Mistral-Small-24B-Instruct-2501": 23_572_403_200,
+    "mistralai/Mistral-Large-Instruct-2407": 122_610_069_504,
+    "mistralai/Mixtral-8x7B-v0.1": 46_702_792_704,
+    "mistralai/Mixtral-8x22B-v0.1": 140_620_634_112,
+    "deepseek-ai/DeepSeek-V2-Lite": 15_706_484_224,
+    "deepseek-ai/DeepSeek-V3": 671_026_419_200,
+    "openai/gpt-oss-20b": 20_914_757_184,
+    "openai/gpt-oss-120b": 116_829_156_672,
+    "google/gemma-2-9b": 9_241_705_984,
+    "google/gemma-2-27b": 27_227_128_320,
+    "google/gemma-3-1b-it": 999_885_952,
+    "microsoft/phi-4": 14_659_507_200,
+}
+
+
+@pytest.mark.parametrize(("name", "count"), PUBLISHED.items(), ids=PUBLISHED.keys())
+def test_parameters_match_the_published_count(name, count):
+    facts = find_model(name)
+    assert facts is not None
+    assert parameter_count(facts) == count
+
+
+def test_every_entry_of_the_catalogue_can_be_read():
+    facts = [find_model(name) for name in model_names()]
+    assert len(facts) >= 100
+    assert all(found is not None and parameter_count(found) > 10**8 for found in facts)
+
+
+def test_names_are_found_in_any_case_and_strangers_are_not():
+    assert find_model("META-LLAMA/llama-3.1-8b") == find_model("meta-llama/Llama-3.1-8B")
+    assert find_model("example/unheard-of") is None
+
+
+@pytest.mark.parametrize(
+    ("name", "tensor", "gib"),
+    [
+        pytest.param("meta-llama/Llama-3.1-8B", 1, 14.99, id="16 bits"),
+        pytest.param("Qwen/Qwen3-32B", 1, 61.03, id="16 bits, dense"),
+        pytest.param("RedHatAI/Llama-3.3-70B-Instruct-FP8-dynamic", 2, 33.88, id="8 bits, head in 16"),
+        pytest.param("mistralai/Mixtral-8x7B-Instruct-v0.1", 2, 43.51, id="experts"),
+        pytest.param("deepseek-ai/DeepSeek-V2-Lite-Chat", 1, 29.43, id="latent attention"),
+        pytest.param("openai/gpt-oss-20b", 2, 7.01, id="4-bit experts, padded"),
+    ],
+)
+def test_weights_per_gpu_match_start_up_logs(name, tensor, gib):
+    from shardwright_planner.layout import Layout
+
+    facts = find_model(name)
+    assert facts is not None
+    counts = [facts.layers.count(kind) for kind in range(len(facts.kinds))]
+    loaded = WeightTable(facts, 2).stage_bytes(Layout(tensor=tensor), 0, counts)
+    assert loaded / 2**30 == pytest.approx(gib, rel=0.01)
+
+
+def test_the_vocabulary_is_padded_to_64():
+    assert [padded_vocabulary(size) for size in (1, 64, 65, 128256)] == [64, 64, 128, 128256]
