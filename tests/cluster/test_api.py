@@ -119,6 +119,7 @@ def test_bad_spec_is_refused(bad: BadSpec, kubectl: Kubectl, namespace: str) -> 
         pytest.param("llama.8b", "metadata.name must begin with a letter", id="with a dot"),
         pytest.param("vllm", "metadata.name may not be vllm", id="vllm"),
         pytest.param("vllm-8b", "metadata.name may not be vllm", id="begins with vllm-"),
+        pytest.param("a-0-ranks", "metadata.name may not end in a number and -ranks", id="ranks Service"),
     ],
 )
 def test_bad_name_is_refused(name: str, said: str, kubectl: Kubectl, namespace: str) -> None:

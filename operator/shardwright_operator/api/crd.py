@@ -15,7 +15,7 @@ from shardwright_operator.api.constants import (
     VERSION,
 )
 from shardwright_operator.api.fields import VALIDATIONS, rule
-from shardwright_operator.api.manifest import NAME_PATTERN, RESERVED_NAME
+from shardwright_operator.api.manifest import NAME_PATTERN, RANKS_PATTERN, RESERVED_NAME
 from shardwright_operator.api.schema import structural_schema
 from shardwright_operator.api.status import status_schema
 from shardwright_operator.api.v1alpha1 import ModelDeploymentSpec
@@ -123,6 +123,11 @@ def _root_schema() -> dict[str, Any]:
                 f" && !self.metadata.name.startsWith('{RESERVED_NAME}-')",
                 f"metadata.name may not be {RESERVED_NAME} or begin with {RESERVED_NAME}-: a Service of that "
                 "name gives other pods variables that vLLM reads as its own settings",
+            ),
+            rule(
+                f"!self.metadata.name.matches('{RANKS_PATTERN}')",
+                "metadata.name may not end in a number and -ranks: another resource's group has a Service of "
+                "that name",
             ),
         ],
     }

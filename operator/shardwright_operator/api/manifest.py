@@ -16,6 +16,9 @@ NAME_PATTERN = "^[a-z]([-a-z0-9]*[a-z0-9])?$"
 RESERVED_NAME = "vllm"
 """Kubernetes gives pods variables of the Services in their namespace. Those of a Service named vllm begin
 with VLLM_, and vLLM reads them as its own settings: VLLM_PORT then holds an address and no engine starts."""
+RANKS_PATTERN = "-[0-9]+-ranks$"
+"""The client Service of ``a-0-ranks`` would be the ranks Service of ``a``. Both come from one field manager,
+so that server-side apply would let each take it from the other without a conflict."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,5 +93,12 @@ def check_name(name: object) -> str:
             value=name,
             limit="a Service of that name gives other pods variables that vLLM reads as its own settings",
             remedy=f"choose a name that does not begin with {RESERVED_NAME}",
+        )
+    if re.search(RANKS_PATTERN, name):
+        raise SpecError(
+            field=field,
+            value=name,
+            limit="another resource's group has a Service of that name",
+            remedy="choose a name that does not end in a number and -ranks",
         )
     return name

@@ -60,6 +60,9 @@ def test_bad_manifest(document: object, said: str) -> None:
         pytest.param("llama\n", "lower-case letters, digits and -", id="ends with a line"),
         pytest.param("vllm", "choose a name that does not begin with vllm", id="vllm"),
         pytest.param("vllm-8b", "choose a name that does not begin with vllm", id="vllm-"),
+        pytest.param(
+            "a-0-ranks", "choose a name that does not end in a number and -ranks", id="ranks Service"
+        ),
     ],
 )
 def test_bad_name(name: str, said: str) -> None:
