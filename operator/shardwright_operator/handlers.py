@@ -13,8 +13,8 @@ from typing import Any
 import kopf
 
 from shardwright_operator.cluster import Kind
-from shardwright_operator.cluster.connection import connect
 from shardwright_operator.statelessness import NoDiffBase, NoProgress
+from shardwright_operator.watch_session import Listed, open_session
 
 CLOSE_S = 0.25
 
@@ -22,25 +22,16 @@ Deliver = Callable[[Mapping[str, Any], bool, bool], None]
 """Takes an object, whether it is gone, and whether it came from the LIST that begins a watch."""
 
 
-def make_registry(kinds: Sequence[Kind], kubeconfig: str | None, deliver: Deliver) -> kopf.OperatorRegistry:
+def make_registry(
+    kinds: Sequence[Kind], kubeconfig: str | None, deliver: Deliver, listed: Listed
+) -> kopf.OperatorRegistry:
     """Handlers for the kinds, in a registry of their own."""
     registry = kopf.OperatorRegistry()
 
-    async def login(**_: Any) -> kopf.ConnectionInfo:
-        # Called anew after a 401, hence a rotated token is read from its file again.
-        connection = await connect(kubeconfig)
-        configuration = connection.configuration
-        scheme, _space, token = (await connection.authorization() or "").partition(" ")
-        return kopf.ConnectionInfo(
-            server=connection.server,
-            ca_path=configuration.ssl_ca_cert,
-            insecure=not configuration.verify_ssl,
-            certificate_path=configuration.cert_file,
-            private_key_path=configuration.key_file,
-            scheme=scheme or None,
-            token=token or None,
-            proxy_url=configuration.proxy,
-        )
+    async def login(**_: Any) -> kopf.AiohttpSession:
+        # Called anew after a 401.
+        server, session = await open_session(kinds, kubeconfig, listed)
+        return kopf.AiohttpSession(server=server, aiohttp_session=session)
 
     async def on_event(event: kopf.RawEvent, **_: Any) -> None:
         # Returns nothing: kopf would write a returned value into the object's status.
@@ -80,6 +71,8 @@ def watch(
     namespaces: Sequence[str],
     kubeconfig: str | None,
     deliver: Deliver,
+    listed: Listed,
+    *,
     stop: threading.Event,
 ) -> None:
     """Watch until stopped, in the calling thread and an event loop of its own; returns early only by a fault.
@@ -89,7 +82,7 @@ def watch(
     # Signals are the main thread's, as they should be; kopf warns of that at each start.
     logging.getLogger("kopf._core.reactor.running").setLevel(logging.ERROR)
     operator = kopf.operator(
-        registry=make_registry(kinds, kubeconfig, deliver),
+        registry=make_registry(kinds, kubeconfig, deliver, listed),
         settings=make_settings(kinds),
         standalone=True,
         clusterwide=not namespaces,

@@ -152,7 +152,10 @@ class Operator:
         if election is not None:
             ends.add(asyncio.create_task(election.hold(), name="lease"))
         workers: list[asyncio.Task[None]] = []
-        watch = WatchThread(assembly.kinds, settings.namespaces, settings.kubeconfig, assembly.intake.deliver)
+        intake = assembly.intake
+        watch = WatchThread(
+            assembly.kinds, settings.namespaces, settings.kubeconfig, intake.deliver, intake.distrust
+        )
         try:
             sync = asyncio.create_task(self._first_sync(assembly), name="first sync")
             await asyncio.wait({*ends, sync}, return_when=asyncio.FIRST_COMPLETED)

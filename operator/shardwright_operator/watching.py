@@ -12,6 +12,7 @@ from typing import Any
 
 from shardwright_operator.cluster import Kind
 from shardwright_operator.handlers import Deliver, watch
+from shardwright_operator.watch_session import Listed
 
 STOP_S = 5.0
 """kopf's watches are given so long to close; the thread does not keep the process alive after that."""
@@ -21,12 +22,19 @@ class WatchThread:
     """kopf in a thread of its own; its events are handed over to the operator's loop."""
 
     def __init__(
-        self, kinds: Sequence[Kind], namespaces: Sequence[str], kubeconfig: str | None, deliver: Deliver
+        self,
+        kinds: Sequence[Kind],
+        namespaces: Sequence[str],
+        kubeconfig: str | None,
+        deliver: Deliver,
+        listed: Listed,
     ) -> None:
+        """``deliver`` takes the events; ``listed`` is told of each LIST with which a watch begins."""
         self._kinds = kinds
         self._namespaces = namespaces
         self._kubeconfig = kubeconfig
         self._deliver = deliver
+        self._listed = listed
         self._stop = threading.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -50,10 +58,14 @@ class WatchThread:
             with contextlib.suppress(RuntimeError):  # the loop has closed: the process is ending
                 loop.call_soon_threadsafe(self._deliver, body, deleted, listed)
 
+        def listed(kind: str) -> None:
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(self._listed, kind)
+
         def target() -> None:
             failure: BaseException | None = None
             try:
-                watch(self._kinds, self._namespaces, self._kubeconfig, deliver, self._stop)
+                watch(self._kinds, self._namespaces, self._kubeconfig, deliver, listed, stop=self._stop)
             except BaseException as error:  # noqa: BLE001 - handed to the other thread
                 failure = error
             with contextlib.suppress(RuntimeError):

@@ -1,0 +1,53 @@
+"""The watches' session tells of every LIST, since an empty one brings no event."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+from aiohttp import web
+
+from shardwright_operator.cluster import KINDS
+from shardwright_operator.watch_session import open_session
+
+EMPTY = {"items": [], "metadata": {"resourceVersion": "7"}}
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "told"),
+    [
+        pytest.param("/api/v1/pods", 200, ["Pod"], id="a list of all namespaces"),
+        pytest.param("/apis/apps/v1/namespaces/a/statefulsets", 200, ["StatefulSet"], id="of one namespace"),
+        pytest.param("/api/v1/pods?watch=true", 200, [], id="a watch"),
+        pytest.param("/api/v1/pods", 503, [], id="a list that fails"),
+        pytest.param("/apis/apps/v1", 200, [], id="discovery"),
+    ],
+)
+async def test_lists_are_told(tmp_path: Path, path: str, status: int, told: list[str]) -> None:
+    async def answer(_request: web.Request) -> web.Response:
+        return web.json_response(EMPTY, status=status)
+
+    application = web.Application()
+    application.router.add_get("/{tail:.*}", answer)
+    runner = web.AppRunner(application)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    kubeconfig = tmp_path / "kubeconfig"
+    context = {"name": "it", "context": {"cluster": "it", "user": "it"}}
+    kubeconfig.write_text(
+        yaml.safe_dump(
+            {
+                "current-context": "it",
+                "contexts": [context],
+                "clusters": [
+                    {"name": "it", "cluster": {"server": f"http://127.0.0.1:{runner.addresses[0][1]}"}}
+                ],
+                "users": [{"name": "it", "user": {"token": "secret"}}],
+            }
+        )
+    )
+    heard: list[str] = []
+    server, session = await open_session(KINDS, str(kubeconfig), heard.append)
+    async with session, session.get(server + path) as response:
+        await response.read()
+    await runner.cleanup()
+    assert heard == told
