@@ -83,6 +83,8 @@ class ConditionType(StrEnum):
     AVAILABLE = "Available"
     PLAN_ACCEPTED = "PlanAccepted"
     SLO_PREDICTED = "SLOPredicted"
+    MODEL_DOWNLOADED = "ModelDownloaded"
+    PLAN_VERIFIED = "PlanVerified"
 
 
 class Reason(StrEnum):
@@ -107,6 +109,13 @@ class Reason(StrEnum):
     WAITING_FOR_CAPACITY = "WaitingForCapacity"
     FIELD_OVERRIDDEN = "FieldOverridden"
     NETWORK_WARNING = "NetworkWarning"
+    # the model's files
+    DOWNLOADING = "Downloading"
+    DOWNLOADED = "Downloaded"
+    DOWNLOAD_FAILED = "DownloadFailed"
+    # the plan against the running engine
+    AS_PLANNED = "AsPlanned"
+    DIFFERS_FROM_PLAN = "DiffersFromPlan"
     # a group's way up and down
     STARTING = "Starting"
     GROUPS_READY = "GroupsReady"
@@ -126,6 +135,13 @@ class Reason(StrEnum):
     SECRET_MISSING = "SecretMissing"  # noqa: S105 - a reason, not a secret
     CONFIG_REJECTED = "ConfigRejected"
     NODE_LOST = "NodeLost"
+    # what the launcher in the pod, or the download, says in its termination message
+    ACCESS_DENIED = "AccessDenied"
+    MODEL_NOT_FOUND = "ModelNotFound"
+    GPU_LOST = "GpuLost"
+    RENDEZVOUS_TIMEOUT = "RendezvousTimeout"
+    PEER_LOST = "PeerLost"
+    ENGINE_STALLED = "EngineStalled"
     UNKNOWN = "Unknown"
 
 
