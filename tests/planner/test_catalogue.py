@@ -3,6 +3,7 @@
 import pytest
 
 from shardwright_planner import find_model, model_names
+from shardwright_planner.layout import Layout
 from shardwright_planner.weights import WeightTable, padded_vocabulary, parameter_count
 
 # The numbers of parameters that model cards or safetensors headers state; the language model alone, without
@@ -79,8 +80,6 @@ def test_names_are_found_in_any_case_and_strangers_are_not():
     ],
 )
 def test_weights_per_gpu_match_start_up_logs(name, tensor, gib):
-    from shardwright_planner.layout import Layout
-
     facts = find_model(name)
     assert facts is not None
     counts = [facts.layers.count(kind) for kind in range(len(facts.kinds))]

@@ -1,5 +1,7 @@
 """Reading config.json files: families, wrappers, quantization sections and refusals."""
 
+from dataclasses import replace
+
 import pytest
 
 from shardwright_planner import PlanInputError, find_model, model_from_config
@@ -31,8 +33,6 @@ def mixers(facts):
 
 
 def test_a_config_and_the_catalogue_give_the_same_facts():
-    from dataclasses import replace
-
     read = model_from_config({**LLAMA, "bos_token_id": 1, "unheard_of": {"a": [1]}}, name="mine")
     known = model("meta-llama/Llama-3.1-8B")
     assert replace(read, name=known.name, source_digest="", nominal_parameters=8_000_000_000) == known

@@ -1,5 +1,7 @@
 """The simple estimator and the ledgers against figures that can be checked by hand."""
 
+from dataclasses import replace
+
 import pytest
 
 from shardwright_planner import PlanRequest, Pool, find_gpu, find_model
@@ -44,8 +46,6 @@ def test_the_seven_rows_come_out_digit_for_digit():
 
 
 def test_the_exact_count_would_give_another_number_of_tokens():
-    from dataclasses import replace
-
     table = simple_table(replace(SEVENTY, nominal_parameters=None), shapes=((4, 1),))
     assert (table.parameters, table.is_nominal, table.rows[0].tokens) == (70_553_706_496, False, 395_851)
 
