@@ -190,6 +190,16 @@ BAD_SPECS = (
         server="inputTokens and outputTokens together may not exceed maxModelLength",
     ),
     BadSpec(
+        id="a cache for a model that is on a claim already",
+        change={
+            "model": {"source": {"persistentVolumeClaim": {"claimName": "weights"}}},
+            "storage": {"modelCache": {"claimName": "models"}},
+        },
+        field="spec.storage.modelCache.claimName",
+        local="holds the model's files already",
+        server="storage.modelCache is for models from the Hub",
+    ),
+    BadSpec(
         id="quantity of junk",
         change={"storage": {"sharedMemory": "lots"}},
         field="spec.storage.sharedMemory",

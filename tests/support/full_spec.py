@@ -12,6 +12,7 @@ FULL_SPEC: dict[str, Any] = {
         "quantization": "fp8",
         "kvCacheDtype": "fp8_e4m3",
         "trustRemoteCode": False,
+        "chatTemplateRef": {"name": "templates", "key": "chat.jinja"},
         "source": {
             "huggingFace": {
                 "tokenSecretRef": {"name": "hugging-face", "key": "token"},
@@ -45,6 +46,7 @@ FULL_SPEC: dict[str, Any] = {
         "image": "registry.example:5000/team/vllm:v0.32.0-cu130@sha256:" + "0" * 64,
         "version": "0.32.0",
         "executor": "ray",
+        "launcher": False,
         "extraArgs": [
             "--enable-prefix-caching",
             "--block-size=32",
@@ -89,7 +91,11 @@ FULL_SPEC: dict[str, Any] = {
             {"namespaceSelector": {"matchLabels": {"team": ""}}, "podSelector": {}},
         ],
     },
-    "storage": {"sharedMemory": "64Mi", "cacheSize": 107374182400},
+    "storage": {
+        "sharedMemory": "64Mi",
+        "cacheSize": 107374182400,
+        "modelCache": {"claimName": "models", "subPath": "hub"},
+    },
     "scheduling": {
         "nodeSelector": {"pool": "gpu", "topology.kubernetes.io/zone": "a"},
         "tolerations": [

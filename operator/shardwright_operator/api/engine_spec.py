@@ -185,6 +185,11 @@ class EngineSpec(ApiRecord):
         default=None,
         description="How ranks on other nodes are started: mp (when absent, without Ray) or ray.",
     )
+    launcher: Flag | None = Field(
+        default=None,
+        description="Start the engine through a small launcher that checks the pod first, ends in time and "
+        "watches its peers. On when absent; false runs the engine's command bare.",
+    )
     extra_args: (
         Annotated[
             tuple[Annotated[str, Field(min_length=1, max_length=MAX_EXTRA_ARG)], ...],
@@ -231,6 +236,11 @@ class EngineSpec(ApiRecord):
     def api_port(self) -> int:
         """The port of the engine's API."""
         return self.port or DEFAULT_PORT
+
+    @property
+    def uses_launcher(self) -> bool:
+        """Whether the launcher stands in front of the engine."""
+        return self.launcher is not False
 
     @model_validator(mode="after")
     def _nothing_reserved(self) -> "EngineSpec":

@@ -52,6 +52,13 @@ class TokenSecretRef(ApiRecord):
     )
 
 
+class ConfigMapKeyRef(ApiRecord):
+    """A key of a ConfigMap in the resource's namespace; required to exist."""
+
+    name: ObjectName = Field(description="Name of the ConfigMap.")
+    key: DataKey = Field(description="Key in the ConfigMap.")
+
+
 class HuggingFaceSource(ApiRecord):
     """Weights from the Hugging Face Hub, or from a mirror of it."""
 
@@ -136,6 +143,11 @@ class ModelSpec(ApiRecord):
     )
     trust_remote_code: Flag | None = Field(
         default=None, description="Run Python code that comes with the checkpoint. Off when absent."
+    )
+    chat_template_ref: ConfigMapKeyRef | None = Field(
+        default=None,
+        description="ConfigMap with the chat template, for a tokenizer that has none; "
+        "the tokenizer's own when absent.",
     )
     source: ModelSource | None = Field(
         default=None, description="Where the weights come from; the public Hub without a token when absent."

@@ -8,6 +8,7 @@ from pydantic import ConfigDict, Field, model_validator
 from shardwright_operator.api.errors import Described, SpecError
 from shardwright_operator.api.fields import (
     INTERFACE_PATTERN,
+    PATH_PATTERN,
     ApiRecord,
     Flag,
     Int,
@@ -118,8 +119,20 @@ class NetworkSpec(ApiRecord):
         return self
 
 
+class ModelCache(ApiRecord):
+    """A claim that all pods share. One Job downloads the model to it, and only then do the ranks start."""
+
+    claim_name: ObjectName = Field(
+        description="Name of the PersistentVolumeClaim in the resource's namespace; groups of several pods "
+        "need access mode ReadWriteMany."
+    )
+    sub_path: Annotated[str, Field(min_length=1, max_length=512, pattern=PATH_PATTERN)] | None = Field(
+        default=None, description="Folder of the volume for models; the whole volume when absent."
+    )
+
+
 class StorageSpec(ApiRecord):
-    """Memory-backed and scratch volumes of the pods."""
+    """Memory-backed and scratch volumes of the pods, and a shared one for the model."""
 
     shared_memory: VolumeSize | None = Field(
         default=None, description="Size of /dev/shm; planned from the ranks of a pod when absent."
@@ -127,6 +140,11 @@ class StorageSpec(ApiRecord):
     cache_size: VolumeSize | None = Field(
         default=None,
         description="Size limit of the cache volume for downloads and compiled kernels; none when absent.",
+    )
+    model_cache: ModelCache | None = Field(
+        default=None,
+        description="Shared claim to which the model is downloaded once; each pod downloads its own copy "
+        "when absent.",
     )
 
 

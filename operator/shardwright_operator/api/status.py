@@ -19,6 +19,7 @@ MAX_NODES = 64
 MAX_MESSAGE = 1024
 
 Count = Annotated[int, Field(ge=0, le=2**53)]
+Figure = Annotated[float, Field(ge=0, le=1e12)]
 Name = Annotated[str, Field(max_length=253)]
 Term = Annotated[str, Field(max_length=128)]
 Message = Annotated[str, Field(max_length=MAX_MESSAGE)]
@@ -28,7 +29,10 @@ Time = Annotated[str, Field(max_length=64)]
 class ConditionStatus(ApiRecord):
     """One condition, in the shape that all Kubernetes tools read."""
 
-    type: Term = Field(description="Ready, Reconciling, Stalled, Available, PlanAccepted or SLOPredicted.")
+    type: Term = Field(
+        description="Ready, Reconciling, Stalled, Available, PlanAccepted, SLOPredicted, "
+        "ModelDownloaded or PlanVerified."
+    )
     status: Annotated[str, Field(max_length=16)] = Field(description="True, False or Unknown.")
     observed_generation: Annotated[int, Field(ge=-1, le=2**53)] | None = Field(
         default=None, description="Generation of the spec that the condition was computed from."
@@ -74,6 +78,58 @@ class GroupStatus(ApiRecord):
     )
 
 
+class DownloadStatus(ApiRecord):
+    """The Job that brings the model to the shared claim."""
+
+    job: Name = Field(description="Name of the Job.")
+    phase: Term = Field(description="Pending, Running, Complete or Failed.")
+    start_time: Time | None = Field(default=None, description="When the Job began.")
+    completion_time: Time | None = Field(default=None, description="When it was complete.")
+    failures: Count | None = Field(default=None, description="Attempts that failed.")
+    bytes: Count | None = Field(default=None, description="Size of the checkpoint as planned.")
+    reason: Term | None = Field(default=None, description="Why it does not go on, in one word.")
+    message: Message | None = Field(default=None, description="Where it stands, for people.")
+
+
+class ModelStatus(ApiRecord):
+    """How the model reaches the ranks."""
+
+    source: Term = Field(description="Hub, Claim or Cache.")
+    trust_remote_code: bool = Field(description="Whether code that comes with the checkpoint is run.")
+    download: DownloadStatus | None = Field(
+        default=None, description="The download to storage.modelCache; absent without one."
+    )
+
+
+class LoadStatus(ApiRecord):
+    """Means over the last minutes under load, rounded to two digits."""
+
+    requests: Count = Field(description="Requests that ended in that time, in order of magnitude.")
+    running: Figure | None = Field(default=None, description="Requests that ran at the same time.")
+    input_tokens: Figure | None = Field(default=None, description="Tokens of a prompt.")
+    time_per_output_token_ms: Figure | None = Field(default=None, description="Time per output token.")
+    time_to_first_token_ms: Figure | None = Field(default=None, description="Time to first token.")
+    preemptions: Count | None = Field(default=None, description="Requests that lost their KV cache.")
+
+
+class MeasuredStatus(ApiRecord):
+    """What the engine of one group says about itself, beside what the plan predicted."""
+
+    group: Annotated[int, Field(ge=0, le=999)] = Field(description="Group that was asked.")
+    revision: Name | None = Field(default=None, description="ControllerRevision that it runs.")
+    kv_cache_blocks: Count | None = Field(default=None, description="Blocks of the KV cache of one replica.")
+    kv_block_tokens: Count | None = Field(default=None, description="Tokens of a block.")
+    kv_cache_tokens: Count | None = Field(
+        default=None, description="Tokens that the KV cache of one replica holds."
+    )
+    planned_kv_cache_tokens: Count | None = Field(default=None, description="The same as planned.")
+    max_model_length: Count | None = Field(default=None, description="Longest request in tokens.")
+    startup_seconds: Count | None = Field(
+        default=None, description="From the start of rank 0's container to its readiness."
+    )
+    load: LoadStatus | None = Field(default=None, description="Under load; absent until there was enough.")
+
+
 class ModelDeploymentStatus(ApiRecord):
     """What the operator found and did. A view: nothing here is needed to carry on."""
 
@@ -97,6 +153,10 @@ class ModelDeploymentStatus(ApiRecord):
         default=None, description="Engine image of this revision."
     )
     plan: Plan | None = Field(default=None, description="The plan, with its reasons.")
+    model: ModelStatus | None = Field(default=None, description="How the model reaches the ranks.")
+    measured: MeasuredStatus | None = Field(
+        default=None, description="What the running engine says, to be held against the plan."
+    )
     groups: Annotated[tuple[GroupStatus, ...], Field(max_length=MAX_GROUPS)] | None = Field(
         default=None,
         description="The groups; broken ones first when there are more than fit.",

@@ -33,7 +33,13 @@ class ModelDeploymentSpec(ApiRecord):
                 " || self.parallelism.tensor <= self.hardware.gpusPerNode",
                 "parallelism.tensor may not exceed hardware.gpusPerNode "
                 "unless parallelism.crossNodeTensor is true",
-            )
+            ),
+            rule(
+                "!has(self.storage) || !has(self.storage.modelCache) || !has(self.model.source)"
+                " || !has(self.model.source.persistentVolumeClaim)",
+                "storage.modelCache is for models from the Hub; "
+                "model.source.persistentVolumeClaim holds its files already",
+            ),
         )
     )
 
@@ -85,6 +91,24 @@ class ModelDeploymentSpec(ApiRecord):
                 "or set parallelism.crossNodeTensor to true",
             )
         return self
+
+    @model_validator(mode="after")
+    def _nothing_to_download(self) -> "ModelDeploymentSpec":
+        cache = self.storage.model_cache
+        if cache is not None and self.model.claim is not None:
+            raise SpecError(
+                field="storage.modelCache.claimName",
+                value=cache.claim_name,
+                limit="model.source.persistentVolumeClaim holds the model's files already",
+                remedy="leave storage.modelCache out, or let model.source be huggingFace",
+            )
+        return self
+
+    @property
+    def model_claim(self) -> tuple[str, str | None] | None:
+        """Claim and folder on it that every rank mounts at the models' place, if the files are on a claim."""
+        place = self.model.claim or self.storage.model_cache
+        return None if place is None else (place.claim_name, place.sub_path)
 
 
 def parse_spec(raw: object) -> ModelDeploymentSpec:

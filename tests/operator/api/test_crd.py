@@ -110,6 +110,7 @@ def test_required_fields() -> None:
         "": ["spec"],
         ".spec": ["model"],
         ".spec.model": ["name"],
+        ".spec.model.chatTemplateRef": ["key", "name"],
         ".spec.model.source.huggingFace.tokenSecretRef": ["name"],
         ".spec.model.source.persistentVolumeClaim": ["claimName"],
         ".spec.engine.env[]": ["name"],
@@ -118,6 +119,7 @@ def test_required_fields() -> None:
         ".spec.engine.env[].valueFrom.fieldRef": ["fieldPath"],
         ".spec.engine.apiKeySecretRef": ["key", "name"],
         ".spec.engine.imagePullSecrets[]": ["name"],
+        ".spec.storage.modelCache": ["claimName"],
     }
 
 
