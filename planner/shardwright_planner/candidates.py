@@ -18,10 +18,10 @@ from shardwright_planner.request import Pins, Pool
 MOST_NODES = 64
 
 
-def candidates(model: ModelFacts, pool: Pool, pins: Pins) -> tuple[Layout, ...]:
+def candidates(model: ModelFacts, pool: Pool, pins: Pins, least_nodes: int = 1) -> tuple[Layout, ...]:
     """Layouts to consider, fewest GPUs first; illegal ones are among them, so that they can say why."""
     found: dict[tuple[int, int, int, bool], Layout] = {}
-    for layout in _sizes(model, pool, pins):
+    for layout in _sizes(model, pool, pins, least_nodes):
         key = (layout.tensor, layout.pipeline, layout.data, layout.expert)
         if key not in found or layout.nodes < found[key].nodes:
             found[key] = layout
@@ -32,10 +32,12 @@ def candidates(model: ModelFacts, pool: Pool, pins: Pins) -> tuple[Layout, ...]:
     )
 
 
-def _sizes(model: ModelFacts, pool: Pool, pins: Pins) -> Iterator[Layout]:
+def _sizes(model: ModelFacts, pool: Pool, pins: Pins, least_nodes: int) -> Iterator[Layout]:
     experts = model.experts.count if model.experts else 1
     for tensor in _tensor_sizes(model, pool, pins):
         for nodes, depth in _depths(pool, tensor, pins):
+            if nodes < least_nodes:
+                continue
             for pipeline, data in _factors(model, depth, pins):
                 if pipeline > MAX_STAGES or data > experts:
                     continue  # a cluster of a thousand nodes is no reason to try a thousand stages

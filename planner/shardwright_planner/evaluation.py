@@ -89,9 +89,7 @@ def judged(
     """
     found: list[Candidate] = []
     enough: int | None = None
-    for layout in candidates(bench.setting.model, pool, pins):
-        if layout.nodes < least_nodes:
-            continue
+    for layout in candidates(bench.setting.model, pool, pins, least_nodes):
         if layout.expert and layout.data == 1 and pins.expert is None and _plain_twin(found, layout):
             continue  # cutting the experts is legal, so that nothing is gained
         if enough is not None and layout.world > STOP_BEYOND * enough:

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 from shardwright_planner.layout import Layout
 from shardwright_planner.model import Attention, LatentAttention, LayerKind, ModelFacts
-from shardwright_planner.partition import stage_ranges
 from shardwright_planner.setting import Setting
 from shardwright_planner.weights import KindCost, WeightTable
 
@@ -103,12 +102,10 @@ class StepClock:
         self.calibration = calibration
         self.costs = table.costs(layout)
         self.table = table
-        model = setting.model
         last = layout.pipeline - 1
         # Equal stages are timed once: (layers per kind, whether it is the last) and how often it occurs.
         self.stages = Counter(
-            (model.counts(start, stop), stage == last)
-            for stage, (start, stop) in enumerate(stage_ranges(layout.partition))
+            (counts, stage == last) for stage, counts in enumerate(table.stage_counts(layout.partition))
         )
         gpu = setting.pool.gpu
         self._wide = gpu.flops_16bit * calibration.compute_efficiency

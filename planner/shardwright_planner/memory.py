@@ -114,12 +114,18 @@ def assess(setting: Setting, table: WeightTable, cache: CacheLayout, layout: Lay
     activations = activation_bytes(setting, layout)
     fixed, per_layer = overhead_bytes(setting, layout)
     rows: list[_Room] = []
-    for stage, (start, stop) in enumerate(stage_ranges(layout.partition)):
-        weights = table.stage_bytes(layout, stage, model.counts(start, stop))
-        activation = activations[stage == layout.pipeline - 1]
-        overhead = fixed + per_layer * (stop - start)
-        rows.append(
-            _Room(
+    known: dict[tuple[object, ...], _Room] = {}  # equal stages are counted once: there may be 64 of them
+    last = layout.pipeline - 1
+    for stage, ((start, stop), counts) in enumerate(
+        zip(stage_ranges(layout.partition), table.stage_counts(layout.partition), strict=True)
+    ):
+        key = (counts, stage == 0, stage == last, 0 if cache.is_uniform else start)
+        row = known.get(key)
+        if row is None:
+            weights = table.stage_bytes(layout, stage, counts)
+            activation = activations[stage == last]
+            overhead = fixed + per_layer * (stop - start)
+            row = known[key] = _Room(
                 layers=stop - start,
                 weights=weights,
                 activation=activation,
@@ -127,11 +133,11 @@ def assess(setting: Setting, table: WeightTable, cache: CacheLayout, layout: Lay
                 cache=allowed - margin - overhead - weights - activation,
                 block=cache.block_bytes(start, stop),
             )
-        )
+        rows.append(row)
     blocks = max(0, min((row.cache // row.block for row in rows if row.block), default=wanted))
     total = setting.pool.gpu.memory_bytes
-    stages = tuple(
-        StageMemory(
+    made = {
+        id(row): StageMemory(
             layers=row.layers,
             weights=row.weights,
             cache=blocks * row.block,
@@ -141,8 +147,9 @@ def assess(setting: Setting, table: WeightTable, cache: CacheLayout, layout: Lay
             free=max(0, total - row.used - margin - blocks * row.block),
             missing=max(0, wanted * row.block - row.cache),
         )
-        for row in rows
-    )
+        for row in known.values()
+    }
+    stages = tuple(made[id(row)] for row in rows)
     return Fit(
         stages=stages,
         cache=cache,

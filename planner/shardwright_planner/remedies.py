@@ -15,6 +15,9 @@ from shardwright_planner.setting import settings
 from shardwright_planner.workbench import Workbench
 
 
+MOST_NODES_FOR_SPEED = 8  # beyond it another node does next to nothing for a latency
+
+
 def fit_remedies(request: PlanRequest, closest: Candidate) -> tuple[tuple[str, ...], int]:
     """Sentences, and how many GPUs more the smallest fitting plan needs (0 if no number of nodes helps)."""
     texts: list[str] = []
@@ -40,7 +43,9 @@ def speed_remedies(request: PlanRequest, chosen: Candidate) -> tuple[str, ...]:
     """What would meet the service level that the best fitting plan misses, close to the chosen layout."""
     texts: list[str] = []
     nodes = chosen.setting.pool.nodes
-    for more in (nodes + 1, 2 * nodes):
+    for more in sorted({nodes + 1, 2 * nodes}):
+        if more > MOST_NODES_FOR_SPEED:
+            break
         found = choose(timed(_with_nodes(request, chosen, more)))
         if found is not None and found.meets:
             texts.append(f"Allow {more} nodes: {found.layout.label()} is predicted to meet the SLO.")

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from shardwright_planner.layout import Layout
 from shardwright_planner.model import Experts, LayerKind, ModelFacts
+from shardwright_planner.partition import stage_ranges
 from shardwright_planner.tensors import Matrix, Part, Split, layer_matrices
 
 
@@ -47,6 +48,7 @@ class WeightTable:
         self.dtype_bytes = dtype_bytes
         self.matrices = tuple(layer_matrices(kind, model.hidden_size) for kind in model.kinds)
         self._costs: dict[tuple[int, int, int], tuple[KindCost, ...]] = {}
+        self._counts: dict[tuple[int, ...], tuple[tuple[int, ...], ...]] = {}
 
     def costs(self, layout: Layout) -> tuple[KindCost, ...]:
         """Per kind of layer, for this way of splitting."""
@@ -88,14 +90,18 @@ class WeightTable:
         layers = sum(c.resident_bytes * n for c, n in zip(self.costs(layout), counts, strict=True))
         return layers + self.ends_bytes(layout, stage)
 
+    def stage_counts(self, partition: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+        """Layers of each kind on every stage of a partition."""
+        found = self._counts.get(partition)
+        if found is None:
+            found = tuple(self.model.counts(start, stop) for start, stop in stage_ranges(partition))
+            self._counts[partition] = found
+        return found
+
     def total_bytes(self) -> int:
         """Weights in all, as loaded once."""
         alone = Layout(tensor=1)
         return self.stage_bytes(alone, 0, self.model.counts(0, self.model.layer_count))
-
-    def rate(self, kind: LayerKind, matrix: Matrix) -> float:
-        """Bytes per parameter of a matrix as loaded."""
-        return self._rate(kind, matrix)
 
     def _vocabulary_rows(self, tensor: int) -> int:
         return -(-padded_vocabulary(self.model.vocab_size) // tensor)
