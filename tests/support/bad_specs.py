@@ -374,6 +374,13 @@ BAD_SPECS = (
         server="give namespaceSelector, podSelector or both",
     ),
     BadSpec(
+        id="rollout that can replace nothing",
+        change={"rollout": {"maxUnavailable": 0, "maxSurge": 0}},
+        field="spec.rollout.maxUnavailable",
+        local="maxSurge is 0 too",
+        server="maxUnavailable 0 needs maxSurge of at least 1",
+    ),
+    BadSpec(
         id="toleration without a key",
         change={"scheduling": {"tolerations": [{"value": "gpu"}]}},
         field="spec.scheduling.tolerations[0].key",

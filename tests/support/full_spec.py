@@ -111,8 +111,16 @@ FULL_SPEC: dict[str, Any] = {
         "priorityClassName": "high",
         "schedulerName": "volcano",
         "topologyKey": "topology.kubernetes.io/rack",
+        "admission": "Create",
     },
-    "rollout": {"paused": True, "maxUnavailable": 2},
+    "rollout": {
+        "paused": True,
+        "maxUnavailable": 2,
+        "maxSurge": 1,
+        "onDrain": "Block",
+        "progressDeadline": "90m",
+        "historyLimit": 3,
+    },
     "recovery": {
         "maxRestarts": 0,
         "backoff": "1s",

@@ -25,6 +25,7 @@ MAX_NAME_LENGTH = 40
 ``controller-revision-hash`` label's suffix), and ``-999-leader`` takes 11; one is kept in reserve."""
 
 MAX_REPLICAS = 999
+MAX_GROUP_INDEX = 999
 
 
 class Label:
@@ -70,6 +71,8 @@ class Annotation:
     """Why the group was last taken down (a Reason)."""
     EVIDENCE = f"{GROUP}/first-failure"
     """JSON record of the first failure: rank, pod, node, container exit code, reason, message, time."""
+    STARTED = f"{GROUP}/started"
+    """RFC 3339 time of the first start since the group last served, or since its revision changed."""
     RETRY = f"{GROUP}/retry"
     """Set by a person on the ModelDeployment; a new value gives a failed group a fresh start."""
 
@@ -123,6 +126,10 @@ class Reason(StrEnum):
     PAUSED = "Paused"
     ROLLING_OUT = "RollingOut"
     SCALING_DOWN = "ScalingDown"
+    DRAINING = "Draining"
+    FORMING = "Forming"
+    GROUP_READY = "GroupReady"
+    PROGRESS_DEADLINE_EXCEEDED = "ProgressDeadlineExceeded"
     BACKING_OFF = "BackingOff"
     GROUP_DEGRADED = "GroupDegraded"
     RESTART_LIMIT = "RestartLimit"
@@ -150,6 +157,7 @@ class GroupPhase(StrEnum):
 
     PENDING = "Pending"
     STARTING = "Starting"
+    FORMING = "Forming"
     READY = "Ready"
     DEGRADED = "Degraded"
     RESTARTING = "Restarting"

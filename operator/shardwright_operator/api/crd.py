@@ -40,6 +40,7 @@ _COLUMNS = (
     ("GPUs", "integer", ".status.plan.gpusPerReplica", "GPUs of one group.", 1),
     ("GPU", "string", ".status.plan.gpu", "GPU of the plan.", 1),
     ("Revision", "string", ".status.revision", "ControllerRevision that groups are to run.", 1),
+    ("Message", "string", _CONDITION.format("Ready", "message"), "What it waits for, or what to do.", 1),
 )
 
 

@@ -217,6 +217,13 @@ class Toleration(ApiRecord):
         return self
 
 
+class Admission(StrEnum):
+    """What happens to a group that does not fit while other groups wait for the same nodes."""
+
+    HOLD = "Hold"
+    CREATE = "Create"
+
+
 class SchedulingSpec(ApiRecord):
     """Where the pods may run, besides the planned GPU pool."""
 
@@ -232,3 +239,13 @@ class SchedulingSpec(ApiRecord):
         default=None,
         description="Node label whose value all members of a group must share, such as a rack or block.",
     )
+    admission: Admission | None = Field(
+        default=None,
+        description="Hold (when absent) makes the pods of a group only when all of them fit, as long as other "
+        "groups wait for the same GPUs; Create makes them at once, for pools that grow with demand.",
+    )
+
+    @property
+    def holds(self) -> bool:
+        """Whether groups that compete for GPUs wait for each other."""
+        return self.admission is not Admission.CREATE

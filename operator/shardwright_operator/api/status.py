@@ -63,7 +63,9 @@ class GroupStatus(ApiRecord):
     """One group: one engine over the GPUs of all its pods."""
 
     index: Annotated[int, Field(ge=0, le=999)] = Field(description="Index of the group, from 0.")
-    phase: Term = Field(description="Pending, Starting, Ready, Degraded, Restarting, Failed or Terminating.")
+    phase: Term = Field(
+        description="Pending, Starting, Forming, Ready, Degraded, Restarting, Failed or Terminating."
+    )
     reason: Term | None = Field(default=None, description="Reason of the phase in one word.")
     message: Message | None = Field(default=None, description="Reason of the phase, for people.")
     revision: Name | None = Field(default=None, description="ControllerRevision that the group runs.")

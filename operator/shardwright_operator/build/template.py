@@ -17,13 +17,15 @@ from shardwright_planner.plan import Plan
 USER_ID = 1000
 """User and group of the engine; any number will do, it need not exist in the image."""
 
-_WHOLE_SECTIONS = ("storage", "scheduling")
+_WHOLE_SECTIONS = ("storage",)
 _PLANNING_ONLY = {
     "model": ("config",),
     "engine": ("version", "gpuMemoryUtilization", "maxNumSeqs", "maxNumBatchedTokens"),
     "network": ("nodeBandwidthGbps", "clients"),
+    "scheduling": ("admission",),
 }
-"""Fields that alter no pod by themselves, in sections that do: the plan's inputs, the NetworkPolicy's."""
+"""Fields that alter no pod by themselves, in sections that do: the plan's inputs, the NetworkPolicy's, and
+when pods are made."""
 
 _PLANNED = (
     "tensor_parallel",

@@ -160,7 +160,7 @@ def test_subresources() -> None:
     ("priority", "names"),
     [
         pytest.param(0, ["Model", "TP", "PP", "Groups", "Ready", "Reason", "Age"], id="narrow"),
-        pytest.param(1, ["GPUs", "GPU", "Revision"], id="wide"),
+        pytest.param(1, ["GPUs", "GPU", "Revision", "Message"], id="wide"),
     ],
 )
 def test_printer_columns(priority: int, names: list[str]) -> None:

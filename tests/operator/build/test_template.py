@@ -25,6 +25,7 @@ BASE: dict[str, Any] = {"replicas": 1, "model": {"name": NAME}}
         pytest.param({"hardware": {"gpu": "H100-SXM-80GB"}}, id="hardware"),
         pytest.param({"rollout": {"paused": True}}, id="rollout"),
         pytest.param({"recovery": {"maxRestarts": 2}}, id="recovery"),
+        pytest.param({"scheduling": {"admission": "Create"}}, id="admission"),
         pytest.param({"network": {"clients": [{"podSelector": {}}]}}, id="clients of the API"),
         pytest.param({"network": {"nodeBandwidthGbps": 400}}, id="bandwidth for predictions"),
         pytest.param(
