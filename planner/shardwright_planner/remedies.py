@@ -14,7 +14,6 @@ from shardwright_planner.request import EngineOptions, PlanRequest, Pool
 from shardwright_planner.setting import settings
 from shardwright_planner.workbench import Workbench
 
-
 MOST_NODES_FOR_SPEED = 8  # beyond it another node does next to nothing for a latency
 
 

@@ -1,0 +1,79 @@
+"""A remedy that is named works, and the next step beyond it does not."""
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from shardwright_planner import PlanRequest, Pool, ServiceLevel, Workload, find_gpu, find_model, plan
+
+
+def request(name, gpu, gpus=1, nodes=1, *, longest=None, concurrency=1, goal=None):
+    facts = find_model(name)
+    assert facts is not None
+    return PlanRequest(
+        model=facts,
+        pools=(Pool(gpu=find_gpu(gpu), gpus_per_node=gpus, nodes=nodes),),
+        workload=Workload(max_model_length=longest),
+        service_level=ServiceLevel(concurrency=concurrency, time_per_output_token_s=goal),
+    )
+
+
+def number(found, r"Allow (\d+) nodes"):
+    matches = [re.search(pattern, text) for text in found.remedies]
+    values = [int(match.group(1)) for match in matches if match]
+    assert len(values) == 1, found.remedies
+    return values[0]
+
+
+def test_a_shorter_length_is_the_longest_that_fits():
+    asked = request("meta-llama/Llama-3.1-8B", "L4", longest=131_072)
+    found = plan(asked)
+    length = number(found, r"Lower maxModelLength to (\d+)")
+    assert not found.feasible
+    assert plan(replace(asked, workload=Workload(max_model_length=length))).feasible
+    assert not plan(replace(asked, workload=Workload(max_model_length=length + 16))).feasible
+
+
+def test_a_lower_concurrency_is_the_highest_that_fits():
+    asked = request("meta-llama/Llama-3.1-8B", "L4", concurrency=64)
+    found = plan(asked)
+    count = number(found, r"Lower the concurrency to (\d+)")
+    assert plan(replace(asked, service_level=ServiceLevel(concurrency=count))).feasible
+    assert not plan(replace(asked, service_level=ServiceLevel(concurrency=count + 1))).feasible
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        pytest.param(request("meta-llama/Llama-3.1-405B", "H100", 8), id="405B"),
+        pytest.param(
+            request("deepseek-ai/DeepSeek-V3", "A100-SXM-40GB", 8), id="experts"
+        ),
+        pytest.param(request("meta-llama/Llama-3.1-70B", "L4", 2), id="small GPUs"),
+    ],
+)
+def test_more_nodes_are_the_fewest_that_fit(asked):
+    found = plan(asked)
+    nodes = number(found, r"Allow (\d+) nodes")
+    pool = asked.pools[0]
+    enough = plan(replace(asked, pools=(replace(pool, nodes=nodes),)))
+    assert enough.feasible
+    assert not plan(replace(asked, pools=(replace(pool, nodes=nodes - 1),))).feasible
+    assert found.missing_gpus == nodes * pool.gpus_per_node - pool.gpus_per_node
+
+
+def test_a_calmer_load_is_the_busiest_that_meets_the_level():
+    asked = request("meta-llama/Llama-3.1-70B", "H100", 8, concurrency=64, goal=0.020)
+    found = plan(asked)
+    count = number(found, r"Lower the concurrency to (\d+) per replica")
+    assert (found.feasible, found.slo_predicted) == (True, False)
+    level = asked.service_level
+    assert plan(replace(asked, service_level=replace(level, concurrency=count))).slo_predicted
+    assert not plan(replace(asked, service_level=replace(level, concurrency=count + 1))).slo_predicted
+
+
+def test_lighter_weights_are_not_offered_where_the_checkpoint_is_light_already():
+    found = plan(request("meta-llama/Llama-3.1-405B-Instruct-FP8", "H100", 4))
+    assert not found.feasible
+    assert not any("FP8 weights" in text for text in found.remedies)
