@@ -69,6 +69,12 @@ def roll(group: Standing, target: Revision, why: str) -> GroupStep:
     return take_down(group, standing, record, Reason.ROLLING_OUT, why)
 
 
+def park(group: Standing, revision: Revision, obstacle: str) -> GroupStep:
+    """Take down the half of a group whose other half cannot be: it would hold its GPUs for nothing."""
+    record = replace(group.record, members=())
+    return take_down(group, revision, record, Reason.WRITE_REFUSED, f"waits: {obstacle}")
+
+
 def take_down(group: Standing, revision: Revision, record: Record, reason: Reason, why: str) -> GroupStep:
     """One apply on the leader set, then the workers. Their pods follow in the passes to come."""
     return GroupStep(
@@ -118,7 +124,10 @@ def await_leftovers(group: Standing) -> GroupStep:
 
 
 def start(group: Standing, revision: Revision, record: Record, text: str) -> GroupStep:
-    """Bring both sets up at once, from nothing."""
+    """Bring both sets up at once, from nothing, unless something that the group needs cannot be written."""
+    obstacle = group.scene.obstacle(group.index)
+    if obstacle:
+        return GroupStep(state=group.state(GroupPhase.PENDING, Reason.WRITE_REFUSED, f"waits: {obstacle}"))
     record = replace(record, revision=revision.name, retry=group.scene.retry)
     return GroupStep(
         state=group.state(

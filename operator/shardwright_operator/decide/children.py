@@ -37,15 +37,21 @@ def shared_writes(
         yield scene.write(disruption_budget(owner, group, members=pods))
 
 
+def wanted_names(owner: str, wanted_groups: int) -> frozenset[str]:
+    """Names of all children that are wanted, revisions apart; no two kinds that share a name part ways."""
+    wanted = {names.client_service(owner)}
+    for group in range(wanted_groups):
+        wanted |= {
+            names.group(owner, group),
+            names.ranks_service(owner, group),
+            *(names.stateful_set(owner, group, role) for role in Role),
+        }
+    return frozenset(wanted)
+
+
 def child_deletes(scene: Scene, wanted_groups: int) -> Iterator[Delete]:
     """Deletions of children that no wanted group needs. Worker sets of wanted groups are the group's own."""
-    kept = {names.client_service(scene.owner.name)}
-    for group in range(wanted_groups):
-        kept |= {
-            names.group(scene.owner.name, group),
-            names.ranks_service(scene.owner.name, group),
-            *(names.stateful_set(scene.owner.name, group, role) for role in Role),
-        }
+    kept = wanted_names(scene.owner.name, wanted_groups)
     for child in scene.observed.children.values():
         if child.kind is not ChildKind.REVISION and child.name not in kept and not child.deleting:
             yield Delete(kind=child.kind, name=child.name, uid=child.uid, why="no wanted group needs it")

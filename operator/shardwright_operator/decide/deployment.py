@@ -15,13 +15,25 @@ from shardwright_operator.api.v1alpha1 import ModelDeploymentSpec, parse_spec
 from shardwright_operator.build.network import group_network
 from shardwright_operator.build.owner import Owner
 from shardwright_operator.build.revision import Revision, RevisionError, from_manifest, to_manifest
-from shardwright_operator.decide.children import child_deletes, revision_deletes, shared_writes
+from shardwright_operator.decide.children import (
+    child_deletes,
+    revision_deletes,
+    shared_writes,
+    wanted_names,
+)
 from shardwright_operator.decide.decision import Decision, Event, EventType, Write
 from shardwright_operator.decide.group import decide_group
 from shardwright_operator.decide.scene import GroupStep, Scene
 from shardwright_operator.decide.target import DecideSettings, Target, choose_target, invalid_target
 from shardwright_operator.decide.transitions import transition_events
-from shardwright_operator.observe.views import ChildKind, ChildView, Key, Observed, ResourceView
+from shardwright_operator.observe.views import (
+    ChildKind,
+    ChildView,
+    Key,
+    Observed,
+    ResourceView,
+    WriteNote,
+)
 from shardwright_operator.status.group import GroupState
 from shardwright_operator.status.report import Findings, Problem, same_status, status_of
 
@@ -38,6 +50,7 @@ def decide(observed: Observed, now: datetime, settings: DecideSettings) -> Decis
     stored = _stored_revisions(observed, resource.uid)
     spec, target = _target(observed, resource, owner, stored, settings)
     wishes = _Wishes.of(spec, resource)
+    observed = replace(observed, notes=_notes_that_matter(observed, target, wishes.groups))
     findings = Findings(
         resource=resource,
         verdict=target.verdict,
@@ -45,7 +58,7 @@ def decide(observed: Observed, now: datetime, settings: DecideSettings) -> Decis
         wanted_groups=wishes.groups,
         revision=target.revision.name if target.revision else "",
         image=target.revision.image if target.revision else "",
-        problems=(*_conflicts(observed, resource), *_refusals(observed)),
+        problems=(*_conflicts(observed, resource), *_refusals(observed, now)),
         paused=wishes.rollout.is_paused,
     )
     if target.revision is None:
@@ -65,8 +78,10 @@ def decide(observed: Observed, now: datetime, settings: DecideSettings) -> Decis
     states = (*(step.state for step in steps), *_leaving(scene, wishes.groups))
     findings = replace(findings, groups=states)
     if any(problem.reason is Reason.NAME_CONFLICT for problem in findings.problems):
-        # Half of a group must not run beside somebody else's object: nothing is touched until it is settled.
-        return _with_retries(_report(findings, now), observed, now)
+        # Half of a group must not run beside somebody else's object. Nothing else is touched until that goes.
+        halves = [step for step in steps if step.state.reason is Reason.WRITE_REFUSED]
+        writes = tuple(w for step in halves for w in (step.leader, step.worker) if w is not None)
+        return _with_retries(_report(findings, now, (writes,) if writes else ()), observed, now)
     stages = _stages(scene, wishes, steps, target)
     warnings = _network_warnings(spec, target) if spec is not None and target.is_new else ()
     return _with_retries(_report(findings, now, stages, steps, warnings), observed, now)
@@ -239,7 +254,23 @@ def _conflicts(observed: Observed, resource: ResourceView) -> list[Problem]:
     return problems
 
 
-def _refusals(observed: Observed) -> list[Problem]:
+def _notes_that_matter(
+    observed: Observed, target: Target, groups: int
+) -> dict[tuple[ChildKind, str], WriteNote]:
+    """Notes about children that are still wanted: the rest is past, after a scale-down for one."""
+    if not observed.notes:
+        return {}
+    wanted = wanted_names(observed.key.name, groups)
+    revision = target.revision.name if target.revision else ""
+    return {
+        place: note
+        for place, note in observed.notes.items()
+        if note.name == revision or (note.name in wanted and note.kind is not ChildKind.REVISION)
+    }
+
+
+def _refusals(observed: Observed, now: datetime) -> list[Problem]:
+    """Writes that were refused; one whose time has come is tried in this very pass."""
     return [
         Problem(
             reason=Reason.WRITE_REFUSED,
@@ -247,7 +278,7 @@ def _refusals(observed: Observed) -> list[Problem]:
             stalled=False,
         )
         for note in observed.notes.values()
-        if note.refused and not note.foreign
+        if note.refused and not note.foreign and (note.retry_at is None or note.retry_at > now)
     ]
 
 

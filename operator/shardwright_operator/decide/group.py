@@ -60,6 +60,8 @@ def _keep_up(group: Standing, *, may_roll: bool) -> GroupStep:
     failure = _failure(group, revision)
     if failure is not None:
         return barrier.fail(group, revision, failure)
+    if not group.record.members and (obstacle := scene.obstacle(group.index, sets_only=True)):
+        return barrier.park(group, revision, obstacle)
     outdated = revision.pods_hash != scene.target.pods_hash
     if outdated and not scene.paused and (may_roll or not group.serves(revision.members)):
         return barrier.roll(group, scene.target, "its revision is out of date")
@@ -157,7 +159,9 @@ def _watch(group: Standing, record: Record, members: int) -> GroupStep:
             GroupPhase.READY, Reason.GROUPS_READY, "serves requests", record=record, members=members
         )
         return GroupStep(state=state)
-    waiting = waiting_state(group.pods, members, was_ready=group.was_ready())
+    waiting = waiting_state(
+        group.pods, members, was_ready=group.was_ready(), missing=_set_of_missing_pod(group)
+    )
     state = group.state(waiting.phase, waiting.reason, waiting.message, record=record, members=members)
     return GroupStep(state=state)
 
@@ -165,3 +169,9 @@ def _watch(group: Standing, record: Record, members: int) -> GroupStep:
 def _members(group: Standing) -> int:
     """Pods of a group whose revision cannot be read."""
     return 1 + (group.worker.desired_replicas if group.worker else 0)
+
+
+def _set_of_missing_pod(group: Standing) -> str:
+    """Name of the set that has not made all its pods, the leader's first."""
+    role = Role.WORKER if group.leader_pod is not None else Role.LEADER
+    return names.stateful_set(group.scene.owner.name, group.index, role)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from shardwright_operator.api import names
 from shardwright_operator.api.lifecycle_spec import RecoverySpec
 from shardwright_operator.build.owner import Owner
 from shardwright_operator.build.revision import Revision
@@ -33,6 +34,25 @@ class Scene:
     def child(self, kind: ChildKind, name: str) -> ChildView | None:
         """The owned object of this kind and name, if it stands."""
         return self.observed.children.get((kind, name))
+
+    def obstacle(self, index: int, *, sets_only: bool = False) -> str:
+        """The refused write that keeps a group from running, in words; empty when there is none.
+
+        A group needs all of its children and those of the resource: without its NetworkPolicy it would run
+        open to everybody, without one of its sets it would hold its GPUs and wait. A write whose time to be
+        tried again has come is no obstacle, or it never would be tried.
+        """
+        own, name = names.group(self.owner.name, index), self.owner.name
+        for note in self.observed.notes.values():
+            if not note.refused or (sets_only and note.kind is not ChildKind.STATEFUL_SET):
+                continue
+            due = not note.foreign and note.retry_at is not None and note.retry_at <= self.now
+            needed = (
+                note.kind is ChildKind.REVISION or note.name in {own, name} or note.name.startswith(f"{own}-")
+            )
+            if needed and not due:
+                return f"{note.kind} {note.name} is refused"
+        return ""
 
     def write(self, manifest: Mapping[str, object]) -> Apply | None:
         """The apply that a manifest needs, or None."""

@@ -19,8 +19,8 @@ class WaitingState:
     message: str
 
 
-def waiting_state(pods: Sequence[PodView], members: int, *, was_ready: bool) -> WaitingState:
-    """The most telling of what keeps the group from serving."""
+def waiting_state(pods: Sequence[PodView], members: int, *, was_ready: bool, missing: str) -> WaitingState:
+    """The most telling of what keeps the group from serving; ``missing`` names a set that lacks pods."""
     for pod in pods:
         if pod.unschedulable:
             return WaitingState(
@@ -36,7 +36,8 @@ def waiting_state(pods: Sequence[PodView], members: int, *, was_ready: bool) -> 
                 message=f"rank {pod.node_rank} ({pod.name}): {pod.waiting.reason}: {pod.waiting.message}",
             )
     if len(pods) < members:
-        text = f"{len(pods)} of {members} pods exist"
+        # A quota or an admission policy speaks to the set's controller, which tells it in Events only.
+        text = f"{len(pods)} of {members} pods exist; kubectl describe statefulset {missing} tells why"
         return WaitingState(phase=GroupPhase.STARTING, reason=Reason.STARTING, message=text)
     starting = [str(pod.node_rank) for pod in pods if not pod.ready]
     if was_ready:

@@ -7,6 +7,9 @@ from typing import Any
 import pytest
 
 from shardwright_operator.api.constants import Annotation
+from shardwright_operator.decide import decide
+from shardwright_operator.decide.decision import Apply, Decision
+from shardwright_operator.observe.views import ChildKind, WriteNote
 from simulated_world import NAMESPACE, SimulatedWorld
 
 LLAMA_405B: dict[str, Any] = {
@@ -191,3 +194,72 @@ def test_restarts_in_place_are_forgotten_after_long_service(small: SimulatedWorl
         restart_after(small, timedelta(hours=2))
     assert small.status["groups"][0]["restarts"] == 1
     assert small.status["ready"] == "1/1"
+
+
+def refuse(world: SimulatedWorld, kind: str, name: str, *, foreign: bool = False) -> dict[Any, WriteNote]:
+    """The note of a write that the server has refused, to be tried again in ten seconds."""
+    note = WriteNote(
+        kind=ChildKind(kind),
+        name=name,
+        digest="",
+        refused="denied the request",
+        foreign=foreign,
+        retry_at=world.now + timedelta(seconds=10),
+    )
+    return {(note.kind, note.name): note}
+
+
+def decide_with(world: SimulatedWorld, notes: dict[Any, WriteNote]) -> Decision:
+    return decide(world.store.observe(world.key, notes=notes), world.now, world.settings)
+
+
+def applied(decision: Decision) -> list[tuple[str, object]]:
+    """Names of the sets that are written, and how many pods they want."""
+    writes = [w for stage in decision.stages for w in stage if isinstance(w, Apply)]
+    return [(w.name, w.manifest["spec"]["replicas"]) for w in writes if w.kind is ChildKind.STATEFUL_SET]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "starts"),
+    [
+        pytest.param("NetworkPolicy", "llama-0", False, id="its policy"),
+        pytest.param("Service", "llama-0-ranks", False, id="its Service"),
+        pytest.param("Service", "llama", False, id="the client Service"),
+        pytest.param("ControllerRevision", "llama-0123456789", True, id="a revision that is wanted no more"),
+        pytest.param("NetworkPolicy", "llama-1", True, id="another group's policy"),
+        pytest.param("Service", "llama-10-ranks", True, id="Service of a group whose number begins alike"),
+    ],
+)
+def test_a_group_does_not_start_while_something_it_needs_is_refused(
+    kind: str, name: str, *, starts: bool
+) -> None:
+    world = SimulatedWorld(LLAMA_405B)
+    notes = refuse(world, kind, name)
+    assert bool(applied(decide_with(world, notes))) is starts
+    world.now += timedelta(seconds=10)
+    assert applied(decide_with(world, notes)) == [("llama-0-leader", 1), ("llama-0-worker", 1)]
+
+
+def test_a_group_that_runs_is_not_taken_down_for_a_refused_write(world: SimulatedWorld) -> None:
+    decision = decide_with(world, refuse(world, "NetworkPolicy", "llama-0"))
+    assert applied(decision) == []
+
+
+@pytest.mark.parametrize(
+    "foreign", [pytest.param(True, id="held by another"), pytest.param(False, id="refused")]
+)
+def test_the_half_of_a_group_whose_other_half_cannot_be_is_taken_down(*, foreign: bool) -> None:
+    world = SimulatedWorld(LLAMA_405B)
+    world.reconcile()
+    world.remove("StatefulSet", "llama-0-worker")
+    world.controllers()
+    notes = refuse(world, "StatefulSet", "llama-0-worker", foreign=foreign)
+    assert applied(decide_with(world, notes)) == [("llama-0-leader", 0)]
+
+
+@pytest.mark.parametrize(
+    "foreign", [pytest.param(True, id="held by another"), pytest.param(False, id="refused")]
+)
+def test_a_refusal_of_what_is_wanted_no_more_is_forgotten(world: SimulatedWorld, *, foreign: bool) -> None:
+    decision = decide_with(world, refuse(world, "Service", "llama-1-ranks", foreign=foreign))
+    assert (decision.stages, decision.status) == ((), None)
