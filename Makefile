@@ -13,7 +13,7 @@ export SHARDWRIGHT_TEST_KUBECONFIG := $(abspath $(KUBECONFIG))
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test unit lint verify bench cluster-up cluster-down generate golden constraints clean
+.PHONY: help setup demo test test-engine engine-requirements unit lint verify bench cluster-up cluster-down generate golden constraints clean
 
 help:  ## show the targets
 	@echo 'Shardwright: plans and runs multi-node vLLM on Kubernetes. Targets:'
@@ -32,11 +32,15 @@ $(STAMP): constraints.txt pyproject.toml
 demo: setup  ## plan and run Llama 3.1 405B on a real API server with simulated GPU nodes
 	PYTHONPATH=tests/cluster $(BIN)/python tests/cluster/demo.py
 
-test: setup lint verify  ## all gates and all tests, on a local control plane that is built once
-	$(BIN)/pytest
+test: setup lint verify  ## all gates and all tests but the engine's, on a local control plane that is built once
+	$(BIN)/pytest -m 'not engine'
+
+test-engine: setup  ## what is rendered against a real vLLM, which is installed into the cache once (2 GB)
+	PYTHONPATH=tests/engine $(BIN)/python -m engine_environment setup
+	$(BIN)/pytest -m engine tests/engine
 
 unit: setup  ## the tests that need no cluster
-	$(BIN)/pytest -m 'not cluster'
+	$(BIN)/pytest -m 'not cluster and not engine'
 
 lint: setup  ## style, types and layers
 	$(BIN)/ruff check .
@@ -68,6 +72,11 @@ golden: setup  ## write the golden manifests anew; review the diff
 constraints:  ## pin all dependencies anew, with hashes and without addresses (needs uv)
 	uv pip compile pyproject.toml --extra operator --group dev --universal --generate-hashes \
 	  --no-emit-index-url --python-version 3.11 --custom-compile-command 'make constraints' -q -o constraints.txt
+
+engine-requirements:  ## pin the engine of the tests anew, with hashes and without addresses (needs uv)
+	cd tests/engine/engine_environment && uv pip compile requirements.in --override overrides.txt \
+	  --generate-hashes --no-emit-index-url --no-annotate --python-version 3.11 \
+	  --python-platform x86_64-manylinux_2_28 --custom-compile-command 'make engine-requirements' -q -o requirements.txt
 
 clean:  ## remove what set-up made in this folder; the cache stays
 	rm -rf $(VENV) .local .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,51 @@
+"""Lines that show a long set-up is alive: what it does, and for how long."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+LINE_EVERY_S = 15.0
+
+
+class Progress:
+    """Says steps with the time since the start, on the error stream."""
+
+    def __init__(self, title: str) -> None:
+        self._title = title
+        self._started = time.monotonic()
+
+    def say(self, text: str) -> None:
+        """One line."""
+        seconds = int(time.monotonic() - self._started)
+        print(f"{self._title}: {seconds // 60}:{seconds % 60:02d}  {text}", file=sys.stderr, flush=True)
+
+    def run(
+        self,
+        command: Sequence[str | Path],
+        what: str,
+        *,
+        log: Path,
+        timeout_s: float,
+        env: Mapping[str, str] | None = None,
+    ) -> int:
+        """Run a command with its output in a file and a line now and then; the exit code, -1 for a time-out."""
+        self.say(what)
+        ends = time.monotonic() + timeout_s
+        next_line = time.monotonic() + LINE_EVERY_S
+        with log.open("wb") as output:
+            process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=env)
+            try:
+                while process.poll() is None:
+                    time.sleep(0.1)
+                    if time.monotonic() > ends:
+                        return -1
+                    if time.monotonic() > next_line:
+                        next_line += LINE_EVERY_S
+                        self.say(f"... {what}")
+                return process.returncode
+            finally:
+                if process.poll() is None:
+                    process.kill()
+                    process.wait()
