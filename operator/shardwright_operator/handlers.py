@@ -4,10 +4,7 @@ Only ``on.event`` is used. kopf's other handlers, timers and daemons keep their 
 finalizers of the user's resource, which fights GitOps and makes deletions hang when the operator is gone.
 """
 
-import asyncio
-import logging
-import threading
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import kopf
@@ -16,29 +13,38 @@ from shardwright_operator.cluster import Kind
 from shardwright_operator.statelessness import NoDiffBase, NoProgress
 from shardwright_operator.watch_session import Listed, open_session
 
-CLOSE_S = 0.25
+LOGIN_ATTEMPTS = 3
 
 Deliver = Callable[[Mapping[str, Any], bool, bool], None]
 """Takes an object, whether it is gone, and whether it came from the LIST that begins a watch."""
 
 
 def make_registry(
-    kinds: Sequence[Kind], kubeconfig: str | None, deliver: Deliver, listed: Listed
+    kinds: Sequence[Kind],
+    kubeconfig: str | None,
+    deliver: Deliver,
+    listed: Listed,
+    give_up: Callable[[], None],
 ) -> kopf.OperatorRegistry:
-    """Handlers for the kinds, in a registry of their own."""
+    """Handlers for the kinds, in a registry of their own; ``give_up`` must end kopf."""
     registry = kopf.OperatorRegistry()
 
-    async def login(**_: Any) -> kopf.AiohttpSession:
+    async def login(retry: int, **_: Any) -> kopf.AiohttpSession:
         # Called anew after a 401.
-        server, session = await open_session(kinds, kubeconfig, listed)
+        try:
+            server, session = await open_session(kinds, kubeconfig, listed)
+        except Exception:
+            # After the last attempt kopf neither ends nor tries again: it would stay blind for ever.
+            if retry + 1 >= LOGIN_ATTEMPTS:
+                give_up()
+            raise
         return kopf.AiohttpSession(server=server, aiohttp_session=session)
 
     async def on_event(event: kopf.RawEvent, **_: Any) -> None:
         # Returns nothing: kopf would write a returned value into the object's status.
         deliver(event["object"], event["type"] == "DELETED", event["type"] is None)
 
-    # A login that keeps failing must end the process: kopf would try for ever, once a minute, and be blind.
-    kopf.on.login(registry=registry, retries=3, backoff=2)(login)
+    kopf.on.login(registry=registry, retries=LOGIN_ATTEMPTS, backoff=2)(login)
     for kind in kinds:
         kopf.on.event(kind.group, kind.version, kind.plural, registry=registry)(on_event)
     return registry
@@ -64,36 +70,3 @@ def make_settings(kinds: Sequence[Kind]) -> kopf.OperatorSettings:
     settings.persistence.progress_storage = NoProgress()
     settings.persistence.diffbase_storage = NoDiffBase()
     return settings
-
-
-def watch(
-    kinds: Sequence[Kind],
-    namespaces: Sequence[str],
-    kubeconfig: str | None,
-    deliver: Deliver,
-    listed: Listed,
-    *,
-    stop: threading.Event,
-) -> None:
-    """Watch until stopped, in the calling thread and an event loop of its own; returns early only by a fault.
-
-    kopf takes every task of its loop for its own and cancels them all at its end: so it gets a loop alone.
-    """
-    # Signals are the main thread's, as they should be; kopf warns of that at each start.
-    logging.getLogger("kopf._core.reactor.running").setLevel(logging.ERROR)
-    operator = kopf.operator(
-        registry=make_registry(kinds, kubeconfig, deliver, listed),
-        settings=make_settings(kinds),
-        standalone=True,
-        clusterwide=not namespaces,
-        namespaces=tuple(namespaces),
-        stop_flag=stop,
-    )
-    asyncio.run(_to_the_end(operator))
-
-
-async def _to_the_end(operator: Coroutine[Any, Any, None]) -> None:
-    await operator
-    # TLS connections take some turns of the loop to close, for which kopf does not wait: the sockets of its
-    # watches would be left to the garbage collector (aiohttp, "Graceful Shutdown").
-    await asyncio.sleep(CLOSE_S)

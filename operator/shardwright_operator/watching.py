@@ -6,14 +6,18 @@ with a loop of its own it can do neither harm.
 
 import asyncio
 import contextlib
+import logging
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any
 
+import kopf
+
 from shardwright_operator.cluster import Kind
-from shardwright_operator.handlers import Deliver, watch
+from shardwright_operator.handlers import Deliver, make_registry, make_settings
 from shardwright_operator.watch_session import Listed
 
+CLOSE_S = 0.25
 STOP_S = 5.0
 """kopf's watches are given so long to close; the thread does not keep the process alive after that."""
 
@@ -82,3 +86,36 @@ def _settle(future: "asyncio.Future[None]", failure: BaseException | None) -> No
         future.set_result(None)
     else:
         future.set_exception(RuntimeError(f"watching failed: {failure!r}"))
+
+
+def watch(
+    kinds: Sequence[Kind],
+    namespaces: Sequence[str],
+    kubeconfig: str | None,
+    deliver: Deliver,
+    listed: Listed,
+    *,
+    stop: threading.Event,
+) -> None:
+    """Watch until stopped, in the calling thread and an event loop of its own; returns early only by a fault.
+
+    kopf takes every task of its loop for its own and cancels them all at its end: so it gets a loop alone.
+    """
+    # Signals are the main thread's, as they should be; kopf warns of that at each start.
+    logging.getLogger("kopf._core.reactor.running").setLevel(logging.ERROR)
+    operator = kopf.operator(
+        registry=make_registry(kinds, kubeconfig, deliver, listed, stop.set),
+        settings=make_settings(kinds),
+        standalone=True,
+        clusterwide=not namespaces,
+        namespaces=tuple(namespaces),
+        stop_flag=stop,
+    )
+    asyncio.run(_to_the_end(operator))
+
+
+async def _to_the_end(operator: Coroutine[Any, Any, None]) -> None:
+    await operator
+    # TLS connections take some turns of the loop to close, for which kopf does not wait: the sockets of its
+    # watches would be left to the garbage collector (aiohttp, "Graceful Shutdown").
+    await asyncio.sleep(CLOSE_S)
