@@ -20,7 +20,9 @@ from engine_environment.installation import InstallationError, install
 from engine_environment.progress import Progress
 
 OWN = Path(__file__).resolve().parent
-INPUTS = ("requirements.txt", "installation.py", "cuda_stand_ins.py", "tiny_model.py")
+INPUTS = ("requirements.txt", "cuda_stand_ins.py", "tiny_model.py")
+LAYOUT = 1
+"""Raised when ``installation.py`` fills the folder in another way."""
 
 
 class EngineSetupError(RuntimeError):
@@ -59,9 +61,7 @@ class Environment:
 
     def variables(self) -> dict[str, str]:
         """Environment of a process that imports vLLM: offline, silent, with this environment's caches."""
-        kept = {
-            name: value for name, value in os.environ.items() if name in {"PATH", "HOME", "LANG", "TMPDIR"}
-        }
+        kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in os.environ}
         return kept | {
             "CUDA_VISIBLE_DEVICES": "",
             "HF_HUB_OFFLINE": "1",
@@ -87,7 +87,7 @@ def environment() -> Environment:
     digest = hashlib.sha256()
     for name in INPUTS:
         digest.update((OWN / name).read_bytes())
-    digest.update(f"{platform.machine()} {sys.version_info[:2]} {sys.base_prefix}".encode())
+    digest.update(f"{LAYOUT} {platform.machine()} {sys.version_info[:2]} {sys.base_prefix}".encode())
     return Environment(folder=cache_folder() / digest.hexdigest()[:16])
 
 

@@ -65,7 +65,8 @@ class _Installation:
         wanted = f"torch=={self._version('torch')}+cpu"
         command = [*self._pip_command(), "--no-index", "--no-deps", wanted]
         log = self.folder / "local-torch.log"
-        return self.progress.run(command, f"looking for {wanted} here", log=log, timeout_s=300) == 0
+        code = self.progress.run(command, f"looking for {wanted} here", log=log, timeout_s=300)
+        return code == 0
 
     def _torch_of_the_index(self) -> None:
         self._pip(["torch"], "torch (about 0.5 GB)")
@@ -125,7 +126,7 @@ class _Installation:
         timeout_s: float = INSTALL_TIMEOUT_S,
         env: dict[str, str] | None = None,
     ) -> None:
-        log = self.folder / f"{what.split()[0]}.log"
+        log = self.folder / f"{what.split(maxsplit=1)[0]}.log"
         code = self.progress.run(command, what, log=log, timeout_s=timeout_s, env=env)
         if code != 0:
             tail = "\n".join(log.read_text(errors="replace").splitlines()[-15:])

@@ -30,7 +30,7 @@ class Progress:
         timeout_s: float,
         env: Mapping[str, str] | None = None,
     ) -> int:
-        """Run a command with its output in a file and a line now and then; the exit code, -1 for a time-out."""
+        """Run a command, its output in a file, a line now and then; its exit code, -1 after a time-out."""
         self.say(what)
         ends = time.monotonic() + timeout_s
         next_line = time.monotonic() + LINE_EVERY_S

@@ -62,9 +62,8 @@ def _tokenizer() -> PreTrainedTokenizerFast:
     )
     text = "a shard holds a slice of every layer and a stage holds every slice of a few layers"
     tokenizer.train_from_iterator([text] * 20, trainer)
-    fast = PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, unk_token="<unk>", bos_token="<s>", eos_token="</s>"
-    )
+    special = {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"}
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special)
     fast.chat_template = "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}assistant:"
     return fast
 

@@ -19,7 +19,7 @@ from vllm.usage.usage_lib import UsageContext
 from vllm.utils.argparse_utils import FlexibleArgumentParser
 
 
-class _Refused(Exception):
+class _RefusalError(Exception):
     """The parser's own words."""
 
 
@@ -53,7 +53,7 @@ def _answer(parser: FlexibleArgumentParser, question: dict[str, Any]) -> dict[st
     os.environ.update(given)
     try:
         return {"facts": _facts(parser, question["words"])}
-    except _Refused as refused:
+    except _RefusalError as refused:
         return {"refusal": str(refused)}
     except Exception as error:  # noqa: BLE001 - whatever vLLM raises is its answer
         return {"refusal": f"{type(error).__name__}: {error}"}
@@ -71,7 +71,7 @@ def _facts(parser: FlexibleArgumentParser, words: list[str]) -> dict[str, Any]:
         with contextlib.redirect_stderr(said):
             options = parser.parse_args(words)
     except SystemExit:
-        raise _Refused(said.getvalue().strip().splitlines()[-1]) from None
+        raise _RefusalError(said.getvalue().strip().splitlines()[-1]) from None
     if options.model_tag:
         options.model = options.model_tag
     validate_parsed_serve_args(options)
