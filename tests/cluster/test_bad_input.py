@@ -325,7 +325,7 @@ def test_object_of_somebody_else_is_left_alone_until_it_goes(
         f"{kind} {name} exists already and belongs to somebody else (it has no controller"
     )
     assert message.endswith("rename this resource, or delete that object")
-    assert llama.pods() == []
+    wait_for(lambda: llama.pods() == [], "no half of a group runs")
     after = standing()
     assert (after["spec"], after["metadata"].get("labels")) == (
         before["spec"],
