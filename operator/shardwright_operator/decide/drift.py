@@ -29,6 +29,9 @@ def difference(desired: Any, live: Any, path: str = "") -> str | None:
         return _list_difference(desired, live, path)
     if desired == live or (desired == "" and live is None):
         return None
+    if ".env[" in path:
+        # The words end in the log, and a user may have put a password into a plain variable.
+        return f"{path}: wanted another value"
     return f"{path}: wanted {json.dumps(desired)}, found {json.dumps(live)}"
 
 

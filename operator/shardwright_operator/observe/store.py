@@ -11,14 +11,19 @@ from dataclasses import replace
 from typing import Any
 
 from shardwright_operator.api.constants import KIND, ConditionType
+from shardwright_operator.observe.demand import DemandBook
 from shardwright_operator.observe.projection import (
+    GpuClaim,
     project_child,
+    project_claim,
     project_node,
     project_pod,
     project_resource,
     resource_version,
 )
+from shardwright_operator.observe.usage import GpuUsage
 from shardwright_operator.observe.views import (
+    CapacityView,
     ChildKind,
     ChildView,
     ClaimView,
@@ -48,7 +53,13 @@ class Store:
         self._pods: defaultdict[Key, dict[str, PodView]] = defaultdict(dict)
         self._obituaries: defaultdict[Key, OrderedDict[str, PodView]] = defaultdict(OrderedDict)
         self._nodes: dict[str, NodeView] = {}
+        self._nodes_in_order: tuple[NodeView, ...] | None = None
+        self._usage = GpuUsage()
+        self._usage_known = False
+        self._demands = DemandBook(self._look)
         self._tombstones: OrderedDict[str, None] = OrderedDict()
+        self._versions: dict[str, int] = {}
+        """Newest resource version seen of each living object, by UID."""
 
     def keys(self) -> frozenset[Key]:
         """Keys of all ModelDeployments that exist."""
@@ -81,18 +92,69 @@ class Store:
             children=dict(self._children.get(key, {})),
             pods=tuple(sorted(pods, key=lambda pod: (pod.group, pod.node_rank))),
             obituaries=dict(self._obituaries.get(key, {})),
-            nodes=tuple(self._nodes[n] for n in sorted(self._nodes)) if self.nodes_visible else None,
+            nodes=self._all_nodes() if self.nodes_visible else None,
             claim=claim,
             notes=dict(notes or {}),
+            capacity=self._capacity(),
         )
+
+    def _all_nodes(self) -> tuple[NodeView, ...]:
+        if self._nodes_in_order is None:
+            self._nodes_in_order = tuple(self._nodes[name] for name in sorted(self._nodes))
+        return self._nodes_in_order
+
+    def _capacity(self) -> CapacityView | None:
+        if not self.nodes_visible or not self._usage_known:
+            return None
+        return CapacityView(taken=dict(self._usage.by_node), demands=self._demands.demands())
+
+    def _look(self, key: Key) -> tuple[ResourceView | None, Iterable[ChildView], Iterable[PodView]]:
+        children, pods = self._children.get(key, {}), self._pods.get(key, {})
+        return self._resources.get(key), children.values(), pods.values()
+
+    def put_stranger(self, body: Mapping[str, Any], *, deleted: bool) -> frozenset[Key]:
+        """Take in a pod that is not ours: only the GPUs that it holds are kept."""
+        claim = None if deleted else project_claim(body)
+        uid = body["metadata"].get("uid", "")
+        if deleted:
+            self._bury(uid)
+        elif uid in self._tombstones:
+            return _NOTHING
+        if claim is not None:
+            self._usage.claim(claim, stranger=True)
+            return _NOTHING
+        return self._demands.waiting() if self._usage.release(uid) else _NOTHING
+
+    def replace_strangers(self, bodies: Iterable[Mapping[str, Any]], *, version: int) -> frozenset[Key]:
+        """Take in a live LIST of all pods that are not ours and hold GPUs; from then on usage is known."""
+        listed: set[str] = set()
+        keys: set[Key] = set()
+        for body in bodies:
+            listed.add(body["metadata"].get("uid", ""))
+            keys |= self.put_stranger(body, deleted=False)
+        for claim in self._usage.strangers():
+            if (
+                claim.uid not in listed
+                and claim.resource_version <= version
+                and self._usage.release(claim.uid)
+            ):
+                keys |= self._demands.waiting()
+        if not self._usage_known:
+            self._usage_known = True
+            keys |= self.keys()
+        return frozenset(keys)
 
     def put(self, body: Mapping[str, Any], *, deleted: bool) -> frozenset[Key]:
         """Take in one object; return the keys whose decision it may change."""
         uid = body["metadata"].get("uid", "")
         if deleted:
             self._bury(uid)
-        elif uid in self._tombstones:
+        elif uid in self._tombstones or self._versions.get(uid, 0) >= resource_version(body):
+            # Checked before the view is made: every write of ours comes back three times, as its answer, by
+            # the watch and by a LIST, and packing a set's body is the dearest thing that a store does.
             return _NOTHING
+        else:
+            self._versions[uid] = resource_version(body)
         match body["kind"]:
             case kind if kind == KIND:
                 return self._put_resource(project_resource(body), deleted=deleted)
@@ -147,15 +209,18 @@ class Store:
             case NodeView():
                 self._bury(view.uid)
                 del self._nodes[view.name]
+                self._nodes_in_order = None
                 return self._concerned_by(view.name)
 
     def _bury(self, uid: str) -> None:
+        self._versions.pop(uid, None)
         self._tombstones[uid] = None
         while len(self._tombstones) > TOMBSTONES:
             self._tombstones.popitem(last=False)
 
     def _put_resource(self, view: ResourceView, *, deleted: bool) -> frozenset[Key]:
         old = self._resources.get(view.key)
+        self._demands.changed(view.key)
         if deleted:
             if old is None or old.uid == view.uid:
                 self._resources.pop(view.key, None)
@@ -172,6 +237,7 @@ class Store:
         if view is None:
             return _NOTHING
         children = self._children[view.key]
+        self._demands.changed(view.key)
         place = (view.kind, view.name)
         old = children.get(place)
         if deleted:
@@ -194,21 +260,32 @@ class Store:
             return _NOTHING
         pods = self._pods[view.key]
         old = pods.get(view.name)
+        self._demands.changed(view.key)
         if deleted:
+            released = self._usage.release(view.uid)
             self._mourn(view)
             if old is not None and old.uid == view.uid:
                 del pods[view.name]
                 self._forget_empty(view.key)
-            return frozenset({view.key})
+            return frozenset({view.key}) | (self._demands.waiting() if released else _NOTHING)
         if old is not None and old.uid == view.uid and old.resource_version >= view.resource_version:
             return _NOTHING
         if old is not None and old.uid != view.uid:
             self._bury(old.uid)
             self._mourn(old)
+            self._usage.release(old.uid)
         pods[view.name] = view
+        self._account(view)
         if old is not None and replace(view, resource_version=0) == replace(old, resource_version=0):
             return _NOTHING
         return frozenset({view.key})
+
+    def _account(self, pod: PodView) -> None:
+        if pod.phase in {"Succeeded", "Failed"}:
+            self._usage.release(pod.uid)
+        elif pod.node and pod.gpus:
+            claim = GpuClaim(pod.uid, pod.node, pod.gpus, pod.resource_version)
+            self._usage.claim(claim, stranger=False)
 
     def _put_node(self, body: Mapping[str, Any], *, deleted: bool) -> frozenset[Key]:
         name = body["metadata"]["name"]
@@ -218,10 +295,12 @@ class Store:
             if old is None or (not deleted and old.resource_version >= resource_version(body)):
                 return _NOTHING
             del self._nodes[name]
+            self._nodes_in_order = None
             return self._concerned_by(name)
         if old is not None and old.resource_version >= view.resource_version:
             return _NOTHING
         self._nodes[name] = view
+        self._nodes_in_order = None
         if old is not None and replace(view, resource_version=0) == replace(old, resource_version=0):
             return _NOTHING
         return self._concerned_by(name)

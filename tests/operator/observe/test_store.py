@@ -1,0 +1,120 @@
+"""The store under events that come late, twice, in the wrong order, or not at all."""
+
+from typing import Any
+
+import pytest
+
+from shardwright_operator.api.constants import API_VERSION, KIND, Label
+from shardwright_operator.decide.drift import difference
+from shardwright_operator.observe.store import Store
+from shardwright_operator.observe.views import ChildKind, Key
+
+KEY = Key("models", "llama")
+
+
+def body(kind: str, name: str, uid: str, version: int, **parts: Any) -> dict[str, Any]:
+    labels = {Label.DEPLOYMENT: KEY.name, Label.GROUP_INDEX: "0", Label.ROLE: "worker"}
+    return {
+        "apiVersion": API_VERSION if kind == KIND else "v1",
+        "kind": kind,
+        "metadata": {
+            "namespace": KEY.namespace,
+            "name": name,
+            "uid": uid,
+            "resourceVersion": str(version),
+            "labels": labels,
+        },
+        **parts,
+    }
+
+
+def pod(uid: str, version: int, phase: str = "Running", name: str = "llama-0-worker-1") -> dict[str, Any]:
+    return body("Pod", name, uid, version, status={"phase": phase})
+
+
+def test_the_newer_version_wins_and_an_older_one_wakes_nobody() -> None:
+    store = Store()
+    assert store.put(pod("a", 5), deleted=False) == {KEY}
+    assert store.put(pod("a", 4, "Pending"), deleted=False) == frozenset()
+    assert [p.phase for p in store.observe(KEY).pods] == ["Running"]
+
+
+def test_an_event_that_changes_nothing_of_interest_wakes_nobody() -> None:
+    store = Store()
+    store.put(pod("a", 5), deleted=False)
+    assert store.put(pod("a", 6), deleted=False) == frozenset()
+
+
+def test_what_was_seen_to_go_does_not_come_back_by_a_late_answer() -> None:
+    store = Store()
+    store.put(pod("a", 5), deleted=False)
+    store.put(pod("a", 7), deleted=True)
+    assert store.put(pod("a", 6), deleted=False) == frozenset()
+    assert store.observe(KEY).pods == ()
+
+
+def test_a_pod_that_goes_leaves_its_last_sight() -> None:
+    store = Store()
+    store.put(body(KIND, KEY.name, "r", 1, spec={}), deleted=False)
+    store.put(pod("a", 5), deleted=False)
+    store.put(pod("a", 7, "Failed"), deleted=True)
+    assert store.observe(KEY).obituaries["a"].phase == "Failed"
+
+
+def test_a_successor_under_the_same_name_mourns_the_one_whose_end_was_missed() -> None:
+    store = Store()
+    store.put(pod("a", 5), deleted=False)
+    store.put(pod("b", 9), deleted=False)
+    observed = store.observe(KEY)
+    assert [p.uid for p in observed.pods] == ["b"]
+    assert set(observed.obituaries) == {"a"}
+
+
+def test_a_list_removes_what_it_lacks_unless_that_is_newer() -> None:
+    store = Store()
+    store.put(pod("old", 5, name="llama-0-worker-1"), deleted=False)
+    store.put(pod("new", 12, name="llama-0-worker-2"), deleted=False)
+    assert store.replace("Pod", [], version=10) == {KEY}
+    assert [p.uid for p in store.observe(KEY).pods] == ["new"]
+
+
+def test_a_wiped_status_wakes_the_resource_and_our_own_write_does_not() -> None:
+    store = Store()
+    store.put(body(KIND, KEY.name, "r", 5, spec={}, status={"replicas": 1}), deleted=False)
+    assert store.put(body(KIND, KEY.name, "r", 5, spec={}, status={"replicas": 1}), deleted=False) == set()
+    assert store.put(body(KIND, KEY.name, "r", 6, spec={}, status={}), deleted=False) == {KEY}
+
+
+def test_the_copies_that_the_set_controller_keeps_are_not_children() -> None:
+    revision = body("ControllerRevision", "llama-0-worker-abc", "c", 5, data={})
+    revision["metadata"]["ownerReferences"] = [{"kind": "StatefulSet", "uid": "s", "controller": True}]
+    store = Store()
+    assert store.put(revision, deleted=False) == frozenset()
+    assert (ChildKind.REVISION, "llama-0-worker-abc") not in store.observe(KEY).children
+
+
+@pytest.mark.parametrize(
+    ("desired", "live", "words"),
+    [
+        pytest.param({"a": 1}, {"a": 1, "b": 2}, None, id="fields of others are no drift"),
+        pytest.param({"a": {}}, {}, None, id="what the server drops for being empty is no drift"),
+        pytest.param({"a": "x"}, {"a": "y"}, 'a: wanted "x", found "y"', id="a scalar"),
+        pytest.param(
+            {"ports": [{"name": "http", "port": 1}]},
+            {"ports": [{"name": "other", "port": 9}, {"name": "http", "port": 2}]},
+            "ports[http].port: wanted 1, found 2",
+            id="an item of a keyed list is found by its key",
+        ),
+        pytest.param(
+            {"args": ["a", "b"]}, {"args": ["a"]}, "args: wanted 2 items, found 1", id="a plain list"
+        ),
+        pytest.param(
+            {"c": {"env": [{"name": "TOKEN", "value": "secret"}]}},
+            {"c": {"env": [{"name": "TOKEN", "value": "other"}]}},
+            "c.env[TOKEN].value: wanted another value",
+            id="a variable's value is never repeated",
+        ),
+    ],
+)
+def test_drift_in_words(desired: Any, live: Any, words: str | None) -> None:
+    assert difference(desired, live) == words
