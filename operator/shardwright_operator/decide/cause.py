@@ -122,7 +122,7 @@ _TEXTS: tuple[tuple[Reason, re.Pattern[str]], ...] = tuple(
                 r"Timed out after \d+ seconds waiting for clients",
                 r"client socket has timed out",
                 r"DistStoreError",
-                r"rendezvous",
+                r"Rendezvous\w*(Error|Timeout|Closed)",
                 r"leader .* does not resolve",
             ),
         ),
@@ -139,7 +139,7 @@ _TEXTS: tuple[tuple[Reason, re.Pattern[str]], ...] = tuple(
         ),
     )
 )
-"""What vLLM 0.32, PyTorch 2.9, NCCL 2.27 and huggingface_hub 1.0 write, nearest cause first."""
+"""How vLLM, PyTorch, NCCL and huggingface_hub word it, nearest cause first."""
 
 LINE_CHARACTERS = 240
 

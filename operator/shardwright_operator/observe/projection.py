@@ -6,11 +6,12 @@ because of one.
 """
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
-from typing import Any
+from datetime import datetime
+from typing import Any, NamedTuple
 
 from shardwright_operator.api.constants import GPU_RESOURCE, GROUP, KIND, Annotation, Label, Role
 from shardwright_operator.observe.views import (
+    LONG_AGO,
     ChildKind,
     ChildView,
     ContainerExit,
@@ -28,6 +29,17 @@ TERMINATION_MESSAGE_CHARACTERS = 2048
 tends to stand in the first lines, what it led to in the last ones."""
 
 _DRIFT_METADATA = ("labels", "annotations", "ownerReferences")
+_ENDED = frozenset({"Succeeded", "Failed"})
+_HELD_BACK = frozenset({"Unschedulable", "SchedulingGated"})
+
+
+class GpuClaim(NamedTuple):
+    """GPUs that a pod holds on a node: all that is kept of pods that are not ours."""
+
+    uid: str
+    node: str
+    gpus: int
+    resource_version: int
 
 
 def project_resource(body: Mapping[str, Any]) -> ResourceView:
@@ -42,6 +54,7 @@ def project_resource(body: Mapping[str, Any]) -> ResourceView:
         spec=body.get("spec") or {},
         status=body.get("status") or {},
         retry=(metadata.get("annotations") or {}).get(Annotation.RETRY, ""),
+        created_at=_time(metadata.get("creationTimestamp")) or LONG_AGO,
     )
 
 
@@ -80,6 +93,10 @@ def project_child(body: Mapping[str, Any]) -> ChildView | None:
         replicas=status.get("replicas", 0),
         settled=status.get("observedGeneration", 0) >= metadata.get("generation", 0)
         or body["kind"] != ChildKind.STATEFUL_SET,
+        created_at=_time(metadata.get("creationTimestamp")) or LONG_AGO,
+        pod_gpus=_gpus((spec.get("template") or {}).get("spec") or {})
+        if body["kind"] == ChildKind.STATEFUL_SET
+        else 0,
         packed_body=pack(drift),
     )
 
@@ -108,26 +125,37 @@ def project_pod(body: Mapping[str, Any]) -> PodView | None:
         group=group,
         node_rank=_node_rank(metadata["name"], labels),
         pods_hash=labels.get(Label.PODS, ""),
-        created_at=_time(metadata.get("creationTimestamp")) or datetime.fromtimestamp(0, UTC),
+        created_at=_time(metadata.get("creationTimestamp")) or LONG_AGO,
         set_uid=_controller(metadata).get("uid", ""),
         node=(body.get("spec") or {}).get("nodeName", ""),
+        gpus=_gpus(body.get("spec") or {}),
         phase=status.get("phase", "Pending"),
         reason=status.get("reason", ""),
         message=_head_and_tail(status.get("message", "")),
         ready_since=_time(ready.get("lastTransitionTime")) if ready.get("status") == "True" else None,
         deleting="deletionTimestamp" in metadata,
         deadline=_time(metadata.get("deletionTimestamp")),
+        started=bool(containers) and all(c.get("started") for c in containers),
         restarts=sum(c.get("restartCount", 0) for c in containers),
         ended=any((c.get("state") or {}).get("terminated") for c in containers),
         last_exit=_last_exit(containers),
         waiting=_waiting(containers),
         unschedulable=(
             scheduled.get("message", "")
-            if scheduled.get("status") == "False" and scheduled.get("reason") == "Unschedulable"
+            if scheduled.get("status") == "False" and scheduled.get("reason") in _HELD_BACK
             else ""
         ),
         disruption=disrupted.get("reason", "") if disrupted.get("status") == "True" else "",
     )
+
+
+def project_claim(body: Mapping[str, Any]) -> GpuClaim | None:
+    """The GPUs that a pod, of whatever owner, holds on a node; None when it holds none."""
+    metadata, spec = body["metadata"], body.get("spec") or {}
+    node, gpus = spec.get("nodeName", ""), _gpus(spec)
+    if not node or not gpus or (body.get("status") or {}).get("phase") in _ENDED:
+        return None
+    return GpuClaim(metadata.get("uid", ""), node, gpus, resource_version(body))
 
 
 def project_node(body: Mapping[str, Any]) -> NodeView | None:
@@ -181,6 +209,20 @@ def _integer(value: object) -> int | None:
         return None
 
 
+def _gpus(pod_spec: Mapping[str, Any]) -> int:
+    """GPUs that a pod asks for: its containers together, or its hungriest init container."""
+    together = sum(map(_container_gpus, pod_spec.get("containers") or ()))
+    return max(together, max(map(_container_gpus, pod_spec.get("initContainers") or ()), default=0))
+
+
+def _container_gpus(container: Mapping[str, Any]) -> int:
+    resources = container.get("resources") or {}
+    for name in ("limits", "requests"):
+        if found := _integer((resources.get(name) or {}).get(GPU_RESOURCE)):
+            return found
+    return 0
+
+
 def _time(value: object) -> datetime | None:
     if not isinstance(value, str):
         return None
@@ -204,8 +246,7 @@ def _last_exit(containers: Any) -> ContainerExit | None:
         for state in (container.get("state") or {}, container.get("lastState") or {})
         if (ended := state.get("terminated"))
     ]
-    beginning = datetime.fromtimestamp(0, UTC)
-    return max(exits, key=lambda e: e.finished_at or beginning, default=None)
+    return max(exits, key=lambda e: e.finished_at or LONG_AGO, default=None)
 
 
 def _waiting(containers: Any) -> Waiting | None:

@@ -8,12 +8,16 @@ import json
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from functools import cached_property
 from typing import Any, NamedTuple
 
 from shardwright_operator.api.constants import Role
+from shardwright_operator.api.pod_spec import SchedulingSpec
+from shardwright_operator.build.pool import PoolSelection
+
+LONG_AGO = datetime.fromtimestamp(0, UTC)
 
 
 class Key(NamedTuple):
@@ -49,6 +53,7 @@ class ResourceView:
     status: Mapping[str, Any]
     retry: str = ""
     """Value of the retry annotation, a person's wish for a fresh start."""
+    created_at: datetime = LONG_AGO
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +73,9 @@ class ChildView:
     desired_replicas: int = 0
     replicas: int = 0
     """Pods that exist, by the set's own status."""
+    created_at: datetime = LONG_AGO
+    pod_gpus: int = 0
+    """GPUs of each pod of a set."""
     settled: bool = True
     """Whether the set's controller has seen its newest generation."""
     packed_body: bytes = b""
@@ -119,6 +127,8 @@ class PodView:
     set_uid: str = ""
     """UID of the set that controls it; empty for a pod that was orphaned."""
     node: str = ""
+    gpus: int = 0
+    """GPUs that it asks for."""
     phase: str = "Pending"
     reason: str = ""
     """The pod's own reason, such as ``Evicted``."""
@@ -127,13 +137,15 @@ class PodView:
     deleting: bool = False
     deadline: datetime | None = None
     """When its grace period ends; only while deleting."""
+    started: bool = False
+    """Whether its containers have come up once, by the start-up probe if they have one."""
     restarts: int = 0
     ended: bool = False
     """Whether a container stands ended: its kubelet restarts it at once, or after a back-off of minutes."""
     last_exit: ContainerExit | None = None
     waiting: Waiting | None = None
     unschedulable: str = ""
-    """The scheduler's own message, while no node takes the pod."""
+    """The scheduler's own message, while no node takes the pod or a gate holds it."""
     disruption: str = ""
     """Reason of the condition DisruptionTarget, such as ``DeletionByTaintManager``."""
 
@@ -206,6 +218,34 @@ class WriteNote:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Demand:
+    """Pods of one group that have no node yet: of any resource, made already or held back."""
+
+    key: Key
+    group: int
+    created_at: datetime
+    """Of the resource: the older one comes first."""
+    pods: int
+    pod_gpus: int
+    pool: PoolSelection
+    scheduling: SchedulingSpec
+    admitted: bool
+    """Whether its sets want the pods; if not, the group waits for its turn."""
+    since: datetime | None = None
+    """When the oldest of its pods without a node was made."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapacityView:
+    """Who holds the GPUs, and who waits for some."""
+
+    taken: Mapping[str, int]
+    """GPUs by node that pods hold, whosoever these are."""
+    demands: tuple[Demand, ...] = ()
+    """Of all resources, this one's too."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
     """Everything that one pass over a ModelDeployment may know. No decision reads anything else."""
 
@@ -221,3 +261,5 @@ class Observed:
     """GPU nodes; None when the operator may not read nodes (one-namespace mode)."""
     claim: ClaimView | None = None
     notes: Mapping[tuple[ChildKind, str], WriteNote] = field(default_factory=dict)
+    capacity: CapacityView | None = None
+    """None when the operator may not see the pods of others (one-namespace mode), or has not yet."""

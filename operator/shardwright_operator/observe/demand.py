@@ -1,0 +1,133 @@
+"""Which groups of a resource wait for GPUs, as others have to know it to keep out of their way.
+
+Two resources that want the same nodes at the same moment would each get half of what they need, and both
+would wait for ever. So each sees the other's demand: pods that its sets want and that no node has taken, and
+groups that it holds back.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from functools import lru_cache
+from typing import Any
+
+from pydantic import ValidationError
+
+from shardwright_operator.api.constants import GroupPhase, Reason
+from shardwright_operator.api.pod_spec import SchedulingSpec
+from shardwright_operator.build.pool import PoolSelection
+from shardwright_operator.observe.pools import selection_of
+from shardwright_operator.observe.views import ChildKind, ChildView, Demand, Key, PodView, ResourceView
+from shardwright_planner import PlanInputError, find_gpu
+
+Look = Callable[[Key], tuple[ResourceView | None, Iterable[ChildView], Iterable[PodView]]]
+"""A resource with its children and pods, by key."""
+
+
+class DemandBook:
+    """Demands of all resources, made anew for those of which something has changed."""
+
+    def __init__(self, look: Look) -> None:
+        self._look = look
+        self._known: dict[Key, tuple[Demand, ...]] = {}
+        self._changed: set[Key] = set()
+
+    def changed(self, key: Key) -> None:
+        """Something that the demands of a resource are made from is no longer the same."""
+        self._changed.add(key)
+
+    def demands(self) -> tuple[Demand, ...]:
+        """Demands of all resources."""
+        return tuple(demand for each in self._current().values() for demand in each)
+
+    def waiting(self) -> frozenset[Key]:
+        """Resources with groups that are held back until there are GPUs."""
+        return frozenset(k for k, found in self._current().items() if not all(d.admitted for d in found))
+
+    def _current(self) -> Mapping[Key, tuple[Demand, ...]]:
+        for key in self._changed:
+            found = demands_of(*self._look(key))
+            if found:
+                self._known[key] = found
+            else:
+                self._known.pop(key, None)
+        self._changed.clear()
+        return self._known
+
+
+def demands_of(
+    resource: ResourceView | None, children: Iterable[ChildView], pods: Iterable[PodView]
+) -> tuple[Demand, ...]:
+    """What one resource waits for, group by group."""
+    if resource is None or resource.deleting:
+        return ()
+    sets = defaultdict(list)
+    for child in children:
+        if (
+            child.kind is ChildKind.STATEFUL_SET
+            and child.owner_uid == resource.uid
+            and child.group is not None
+            and child.desired_replicas
+        ):
+            sets[child.group].append(child)
+    members = defaultdict(list)
+    for pod in pods:
+        members[pod.group].append(pod)
+    found = [
+        _demand(resource, group, missing, own[0].pod_gpus, admitted=True, since=_since(members[group]))
+        for group, own in sorted(sets.items())
+        if (missing := sum(s.desired_replicas for s in own) - sum(bool(p.node) for p in members[group])) > 0
+    ]
+    plan = resource.status.get("plan") or {}
+    found += [
+        _demand(resource, group, plan.get("nodes", 1), plan.get("gpusPerNode", 0), admitted=False, since=None)
+        for group in _held(resource.status)
+        if group not in sets
+    ]
+    return tuple(found)
+
+
+def _demand(
+    resource: ResourceView, group: int, pods: int, pod_gpus: int, *, admitted: bool, since: datetime | None
+) -> Demand:
+    return Demand(
+        key=resource.key,
+        group=group,
+        created_at=resource.created_at,
+        pods=pods,
+        pod_gpus=pod_gpus,
+        pool=_pool(str((resource.status.get("plan") or {}).get("gpu", ""))),
+        scheduling=_scheduling(resource.spec.get("scheduling")),
+        admitted=admitted,
+        since=since,
+    )
+
+
+def _since(pods: Iterable[PodView]) -> datetime | None:
+    return min((pod.created_at for pod in pods if not pod.node), default=None)
+
+
+def _held(status: Mapping[str, Any]) -> list[int]:
+    """Groups of which the status says that they wait; it is written in the pass that holds them back."""
+    return [
+        group["index"]
+        for group in status.get("groups") or ()
+        if group.get("phase") == GroupPhase.PENDING and group.get("reason") == Reason.WAITING_FOR_CAPACITY
+    ]
+
+
+@lru_cache(maxsize=256)
+def _pool(gpu: str) -> PoolSelection:
+    """The pool of a GPU by its planned name; any node while no plan is known."""
+    try:
+        return selection_of(find_gpu(gpu)) if gpu else PoolSelection()
+    except PlanInputError:
+        return PoolSelection()
+
+
+def _scheduling(raw: object) -> SchedulingSpec:
+    """Where the resource's pods may run; anywhere if that cannot be read."""
+    try:
+        return SchedulingSpec.model_validate(raw or {})
+    except (ValidationError, ValueError):
+        return SchedulingSpec()
