@@ -139,7 +139,7 @@ def _plan(
         step_time=_step_time(chosen.latency),
         communication=communication_of(chosen),
         alternatives=_alternatives(chosen, found),
-        warnings=tuple(map(cut, caveats(chosen)))[:MAX_NOTES],
+        warnings=tuple(map(cut, caveats(chosen, request.pins)))[:MAX_NOTES],
         remedies=tuple(map(cut, remedies))[:MAX_NOTES],
         missing_gpus=missing_gpus,
         input_hash=input_hash(request),

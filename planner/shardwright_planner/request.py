@@ -50,7 +50,7 @@ class Pool:
     """GPU nodes of one kind. ``nodes`` is how many of them one replica may use.
 
     ``nic_bytes_per_s`` is the one-way network rate of a node, all its NICs together; None takes the stated
-    default of the latency model.
+    default of the latency model. ``rdma`` says whether NCCL can use RDMA between the nodes; None: not known.
     """
 
     gpu: Gpu
@@ -58,6 +58,7 @@ class Pool:
     nodes: int
     name: str = ""
     nic_bytes_per_s: float | None = None
+    rdma: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -87,7 +87,7 @@ def test_a_plan_read_back_from_its_status_explains_itself_alike(found):
                 "meets 150 ms; low confidence",
                 "252 AllReduce of 512 KiB over NVLink",
                 "TP4 x PP4",
-                "next to no public measured points",
+                "over nodes is unmeasured: four public memory logs",
             ],
             id="two nodes",
         ),

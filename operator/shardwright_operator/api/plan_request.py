@@ -10,6 +10,7 @@ from shardwright_operator.api.constants import Reason
 from shardwright_operator.api.engine_image import DEFAULT_IMAGE, engine_version
 from shardwright_operator.api.errors import SpecError, from_planner
 from shardwright_operator.api.model_spec import Dtype, KvCacheDtype
+from shardwright_operator.api.pod_spec import NetworkProfile
 from shardwright_operator.api.v1alpha1 import ModelDeploymentSpec
 from shardwright_planner import (
     EngineOptions,
@@ -93,6 +94,7 @@ def declared_pool(spec: ModelDeploymentSpec) -> Pool | None:
         nodes=hardware.max_nodes,
         name=DECLARED_POOL,
         nic_bytes_per_s=node_bandwidth_bytes_per_s(spec),
+        rdma=node_rdma(spec),
     )
 
 
@@ -100,6 +102,17 @@ def node_bandwidth_bytes_per_s(spec: ModelDeploymentSpec) -> float | None:
     """One-way network rate of a node as the spec says it; None lets the planner take its own default."""
     gbps = spec.network.node_bandwidth_gbps
     return None if gbps is None else gbps * BYTES_PER_S_OF_GBPS
+
+
+def node_rdma(spec: ModelDeploymentSpec) -> bool | None:
+    """Whether the spec's network profile uses RDMA; None for profiles that leave it to NCCL."""
+    match spec.network.profile:
+        case NetworkProfile.TCP:
+            return False
+        case NetworkProfile.ROCE | NetworkProfile.INFINIBAND | NetworkProfile.EFA:
+            return True
+        case _:
+            return None if spec.network.rdma_resource is None else True
 
 
 def model_facts(spec: ModelDeploymentSpec) -> ModelFacts:
