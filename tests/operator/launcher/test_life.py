@@ -1,0 +1,172 @@
+"""The life of a container under the launcher: exit codes, signals, output and last words."""
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Launch = Any
+
+
+@pytest.mark.parametrize(
+    ("engine", "code", "reason"),
+    [
+        pytest.param(
+            "print('Worker proc VllmWorker-3 died unexpectedly')", 1, "PeerLost", id="0 is no success"
+        ),
+        pytest.param("raise SystemExit(3)", 3, "Unknown", id="its own code stays"),
+        pytest.param("import os; os.kill(os.getpid(), 9)", 137, "Unknown", id="killed"),
+        pytest.param(
+            "raise RuntimeError('CUDA out of memory. Tried to allocate 2.00 GiB')",
+            1,
+            "OutOfMemory",
+            id="memory",
+        ),
+        pytest.param(
+            "import sys; sys.exit('vllm serve: error: unrecognized arguments: --foo')",
+            1,
+            "ConfigRejected",
+            id="arguments",
+        ),
+    ],
+)
+def test_end_of_an_engine_that_nobody_stopped(launch: Launch, engine: str, code: int, reason: str) -> None:
+    ended, words = launch(engine=engine).end()
+
+    assert ended == code
+    assert words.splitlines()[0].startswith(f"shardwright: {reason}: the engine ")
+
+
+def test_last_words_hold_head_and_tail_and_no_secret(launch: Launch) -> None:
+    engine = """
+import sys
+for i in range(3000): print("INFO loading", i)
+print("ERROR could not use token hunter2-and-more at https://me:pass@mirror/x", file=sys.stderr)
+for i in range(3000): print("INFO cleaning up", i)
+sys.exit(5)
+"""
+    running = launch(engine=engine, HF_TOKEN="hunter2-and-more")  # noqa: S106
+    code, words = running.end()
+
+    assert code == 5
+    assert len(words.encode()) <= 2048
+    assert "ERROR could not use token [secret] at https://[secret]@mirror/x" in words
+    assert "INFO cleaning up 2999" in words
+    assert "hunter2" not in words
+    assert "hunter2" in running.logged(), "the log is the engine's own and passes as it is"
+    assert running.logged().count("INFO loading") == 3000
+
+
+def test_no_such_program(launch: Launch) -> None:
+    code, words = launch(engine=["no-such-engine", "serve"]).end()
+
+    assert (code, words) == (
+        78,
+        "shardwright: ConfigRejected: no-such-engine cannot be started: No such file or directory\n",
+    )
+
+
+def test_stop_signal_reaches_the_engine_and_its_answer_counts(launch: Launch) -> None:
+    engine = """
+import signal, sys, time
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+print("up"); time.sleep(60)
+"""
+    running = launch(engine=engine)
+    running.await_log("up")
+    running.stop()
+
+    assert running.end() == (0, ""), "a pod that was told to stop has nothing to explain"
+
+
+def test_engine_that_ignores_the_signal_ends_in_time_with_all_its_children(launch: Launch) -> None:
+    engine = """
+import os, signal, subprocess, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+print("child", child.pid); time.sleep(60)
+"""
+    running = launch("--stop-within", "0.5", engine=engine)
+    running.await_log("child")
+    child = int(running.logged().split("child ")[1].split()[0])
+    before = time.monotonic()
+    running.stop()
+    code, _ = running.end()
+
+    assert code == 128 + signal.SIGKILL
+    assert time.monotonic() - before < 5
+    deadline = time.monotonic() + 5
+    while _alive(child):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_serving_leader_gets_time_for_its_requests(launch: Launch, free_port: int) -> None:
+    engine = f"""
+import signal, socket, sys, time
+server = socket.create_server(("127.0.0.1", {free_port}))
+def drain(*_):
+    time.sleep(1.5); print("drained"); sys.exit(0)
+signal.signal(signal.SIGTERM, drain)
+print("serving"); time.sleep(60)
+"""
+    running = launch("--port", str(free_port), "--stop-within", "0.3", "--drain-within", "15", engine=engine)
+    running.await_log("serving")
+    running.stop()
+
+    assert running.end()[0] == 0
+    assert "drained" in running.logged()
+
+
+def test_stop_during_patient_checks(launch: Launch) -> None:
+    running = launch(
+        *("--members", "2", "--rank", "1", "--leader", "no-such-name.invalid"),
+        engine="print('started')",
+        SHARDWRIGHT_SKIP="address",
+    )
+    running.await_log("skipped address")
+    running.stop()
+
+    assert running.end() == (128 + signal.SIGTERM, "")
+    assert "started" not in running.logged()
+
+
+def test_failed_check_starts_no_engine(launch: Launch) -> None:
+    running = launch("--gpus", "999", engine="print('started')")
+    code, words = running.end()
+
+    assert code == 78
+    assert words.startswith("shardwright: GpuLost: the plan counts on 999 GPUs in this pod and ")
+    assert "started" not in running.logged()
+
+
+def test_skipped_check_is_told(launch: Launch) -> None:
+    running = launch("--gpus", "999", engine="print('started')", SHARDWRIGHT_SKIP="gpus, stall")
+    running.end()
+
+    assert "shardwright: skipped gpus: SHARDWRIGHT_SKIP says so" in running.logged()
+    assert "started" in running.logged()
+
+
+def test_command_is_as_it_would_be_without_a_launcher(launch: Launch) -> None:
+    engine = "import sys; print(sys.argv[1:], open('/proc/self/stat').read().split()[4] != '0')"
+    running = launch(engine=[*_python(engine), "serve", "--a", "--", "b"])
+    running.end()
+
+    assert "['serve', '--a', '--', 'b'] True" in running.logged()
+
+
+def _python(program: str) -> list[str]:
+    return [sys.executable, "-c", program]
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
