@@ -16,7 +16,8 @@ from shardwright_operator.apply.writer import Writer
 from shardwright_operator.cluster import ClusterError, ForbiddenError
 from shardwright_operator.decide.decision import Decision
 from shardwright_operator.observe.store import Store
-from shardwright_operator.observe.views import Key, Observed
+from shardwright_operator.observe.observed import Observed
+from shardwright_operator.observe.views import Key
 
 FORBIDDEN_DELAY_S = 10.0
 """Before a request is repeated for which a right is missing: somebody must act first."""

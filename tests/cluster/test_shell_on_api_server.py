@@ -21,7 +21,8 @@ from shardwright_operator.cluster.api import ApiCluster
 from shardwright_operator.cluster.connection import connect
 from shardwright_operator.decide.decision import Apply, Decision, Event, EventType
 from shardwright_operator.decide.drift import needed_write
-from shardwright_operator.observe.views import ChildKind, Observed
+from shardwright_operator.observe.observed import Observed
+from shardwright_operator.observe.views import ChildKind
 from shardwright_operator.settings import Settings
 from shardwright_operator.threaded import ThreadedOperator
 

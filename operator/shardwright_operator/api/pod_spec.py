@@ -241,8 +241,8 @@ class SchedulingSpec(ApiRecord):
     )
     admission: Admission | None = Field(
         default=None,
-        description="Hold (when absent) makes a group's pods only when all of them fit, as long as other groups "
-        "wait for the same GPUs; Create makes them at once, for pools that grow with demand.",
+        description="Hold (when absent) makes a group's pods only when all of them fit, as long as other "
+        "groups wait for the same GPUs; Create makes them at once, for pools that grow with demand.",
     )
 
     @property

@@ -18,7 +18,8 @@ from shardwright_operator.cli.question import Question, questions
 from shardwright_operator.decide.decision import Apply
 from shardwright_operator.decide.deployment import decide
 from shardwright_operator.decide.target import DecideSettings
-from shardwright_operator.observe.views import Key, Observed, ResourceView
+from shardwright_operator.observe.observed import Observed
+from shardwright_operator.observe.views import Key, ResourceView
 from shardwright_operator.settings import installed_version
 
 UID = "00000000-0000-0000-0000-000000000000"

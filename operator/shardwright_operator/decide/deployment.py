@@ -26,11 +26,11 @@ from shardwright_operator.decide.group import decide_group
 from shardwright_operator.decide.scene import GroupStep, Scene
 from shardwright_operator.decide.target import DecideSettings, Target, choose_target, invalid_target
 from shardwright_operator.decide.transitions import transition_events
+from shardwright_operator.observe.observed import Observed
 from shardwright_operator.observe.views import (
     ChildKind,
     ChildView,
     Key,
-    Observed,
     ResourceView,
     WriteNote,
 )

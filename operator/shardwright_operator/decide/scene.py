@@ -10,7 +10,8 @@ from shardwright_operator.build.owner import Owner
 from shardwright_operator.build.revision import Revision
 from shardwright_operator.decide.decision import Apply, Delete, Event, PodClaim
 from shardwright_operator.decide.drift import needed_write
-from shardwright_operator.observe.views import ChildKind, ChildView, Observed
+from shardwright_operator.observe.observed import Observed
+from shardwright_operator.observe.views import ChildKind, ChildView
 from shardwright_operator.status.group import GroupState
 
 

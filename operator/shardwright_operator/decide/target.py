@@ -22,8 +22,9 @@ from shardwright_operator.build.owner import Owner
 from shardwright_operator.build.revision import Revision, named
 from shardwright_operator.build.template import pod_inputs_hash, render_templates
 from shardwright_operator.decide.supply import Shortage, supply
+from shardwright_operator.observe.observed import Observed
 from shardwright_operator.observe.pools import selection_of
-from shardwright_operator.observe.views import ClaimState, ClaimView, Observed
+from shardwright_operator.observe.views import ClaimState, ClaimView
 from shardwright_operator.status.report import PlanVerdict, Problem
 from shardwright_planner import Plan, PlanInputError, PlanRequest, find_gpu, input_hash, plan
 

@@ -16,8 +16,9 @@ from pydantic import ValidationError
 from shardwright_operator.api.constants import GroupPhase, Reason
 from shardwright_operator.api.pod_spec import SchedulingSpec
 from shardwright_operator.build.pool import PoolSelection
+from shardwright_operator.observe.observed import Demand
 from shardwright_operator.observe.pools import selection_of
-from shardwright_operator.observe.views import ChildKind, ChildView, Demand, Key, PodView, ResourceView
+from shardwright_operator.observe.views import ChildKind, ChildView, Key, PodView, ResourceView
 from shardwright_planner import PlanInputError, find_gpu
 
 Look = Callable[[Key], tuple[ResourceView | None, Iterable[ChildView], Iterable[PodView]]]

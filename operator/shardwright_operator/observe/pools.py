@@ -33,13 +33,6 @@ class FoundPools:
         return ", ".join(f"{count} {why}" for why, count in sorted(self.unusable.items()))
 
 
-def gpu_of(labels: Mapping[str, str]) -> Gpu | None:
-    """The catalogue's GPU that a node's labels name."""
-    return next(
-        (gpu for gpu in GPUS if any(labels.get(t.key) in t.values for t in selection_of(gpu).terms)), None
-    )
-
-
 def selection_of(gpu: Gpu) -> PoolSelection:
     """How pods select nodes with this GPU, whoever labelled them."""
     terms = (
@@ -49,6 +42,21 @@ def selection_of(gpu: Gpu) -> PoolSelection:
         LabelTerm(key="eks.amazonaws.com/instance-gpu-name", values=gpu.aws_names),
     )
     return PoolSelection(name=gpu.name, terms=tuple(t for t in terms if t.values))
+
+
+_GPU_OF_LABEL: Mapping[tuple[str, str], Gpu] = {
+    (term.key, value): gpu
+    for gpu in reversed(GPUS)
+    for term in selection_of(gpu).terms
+    for value in term.values
+}
+_GPU_LABELS = tuple(dict.fromkeys(key for key, _ in _GPU_OF_LABEL))
+
+
+def gpu_of(labels: Mapping[str, str]) -> Gpu | None:
+    """The catalogue's GPU that a node's labels name."""
+    named = (_GPU_OF_LABEL.get((key, labels[key])) for key in _GPU_LABELS if key in labels)
+    return next((gpu for gpu in named if gpu is not None), None)
 
 
 def find_pools(nodes: Iterable[NodeView], scheduling: SchedulingSpec) -> FoundPools:
@@ -71,6 +79,31 @@ def find_pools(nodes: Iterable[NodeView], scheduling: SchedulingSpec) -> FoundPo
         for (name, per_node), count in sorted(counts.items())
     )
     return FoundPools(pools=pools, gpu_nodes=total, unusable=unusable)
+
+
+class Ground:
+    """The GPU nodes of a cluster, and which of them a plan's pods may use now.
+
+    Answers are remembered: nodes change seldom, and everybody who waits for GPUs asks the same of them.
+    """
+
+    def __init__(self, nodes: Iterable[NodeView]) -> None:
+        self.nodes: Mapping[str, NodeView] = {node.name: node for node in nodes}
+        self._answers: list[tuple[PoolSelection, SchedulingSpec, frozenset[str]]] = []
+
+    def reach(self, pool: PoolSelection, scheduling: SchedulingSpec) -> frozenset[str]:
+        """Names of the nodes that pods with this selection may use, full ones too."""
+        for asked, under, answer in self._answers:
+            if asked == pool and under == scheduling:
+                return answer
+        answer = frozenset(
+            node.name
+            for node in self.nodes.values()
+            if (not pool.terms or any(node.labels.get(term.key) in term.values for term in pool.terms))
+            and not _unusable(node, scheduling, gpu_of(node.labels))
+        )
+        self._answers.append((pool, scheduling, answer))
+        return answer
 
 
 def _unusable(node: NodeView, scheduling: SchedulingSpec, gpu: Gpu | None) -> str:

@@ -12,6 +12,8 @@ from typing import Any
 
 from shardwright_operator.api.constants import KIND, ConditionType
 from shardwright_operator.observe.demand import DemandBook
+from shardwright_operator.observe.observed import CapacityView, Observed
+from shardwright_operator.observe.pools import Ground
 from shardwright_operator.observe.projection import (
     GpuClaim,
     project_child,
@@ -23,13 +25,11 @@ from shardwright_operator.observe.projection import (
 )
 from shardwright_operator.observe.usage import GpuUsage
 from shardwright_operator.observe.views import (
-    CapacityView,
     ChildKind,
     ChildView,
     ClaimView,
     Key,
     NodeView,
-    Observed,
     PodView,
     ResourceView,
     WriteNote,
@@ -53,7 +53,7 @@ class Store:
         self._pods: defaultdict[Key, dict[str, PodView]] = defaultdict(dict)
         self._obituaries: defaultdict[Key, OrderedDict[str, PodView]] = defaultdict(OrderedDict)
         self._nodes: dict[str, NodeView] = {}
-        self._nodes_in_order: tuple[NodeView, ...] | None = None
+        self._ground: Ground | None = None
         self._usage = GpuUsage()
         self._usage_known = False
         self._demands = DemandBook(self._look)
@@ -92,21 +92,23 @@ class Store:
             children=dict(self._children.get(key, {})),
             pods=tuple(sorted(pods, key=lambda pod: (pod.group, pod.node_rank))),
             obituaries=dict(self._obituaries.get(key, {})),
-            nodes=self._all_nodes() if self.nodes_visible else None,
+            nodes=tuple(self._on_ground().nodes.values()) if self.nodes_visible else None,
             claim=claim,
             notes=dict(notes or {}),
             capacity=self._capacity(),
         )
 
-    def _all_nodes(self) -> tuple[NodeView, ...]:
-        if self._nodes_in_order is None:
-            self._nodes_in_order = tuple(self._nodes[name] for name in sorted(self._nodes))
-        return self._nodes_in_order
+    def _on_ground(self) -> Ground:
+        if self._ground is None:
+            self._ground = Ground(self._nodes[name] for name in sorted(self._nodes))
+        return self._ground
 
     def _capacity(self) -> CapacityView | None:
         if not self.nodes_visible or not self._usage_known:
             return None
-        return CapacityView(taken=dict(self._usage.by_node), demands=self._demands.demands())
+        return CapacityView(
+            taken=dict(self._usage.by_node), ground=self._on_ground(), demands=self._demands.demands()
+        )
 
     def _look(self, key: Key) -> tuple[ResourceView | None, Iterable[ChildView], Iterable[PodView]]:
         children, pods = self._children.get(key, {}), self._pods.get(key, {})
@@ -209,7 +211,7 @@ class Store:
             case NodeView():
                 self._bury(view.uid)
                 del self._nodes[view.name]
-                self._nodes_in_order = None
+                self._ground = None
                 return self._concerned_by(view.name)
 
     def _bury(self, uid: str) -> None:
@@ -295,14 +297,14 @@ class Store:
             if old is None or (not deleted and old.resource_version >= resource_version(body)):
                 return _NOTHING
             del self._nodes[name]
-            self._nodes_in_order = None
+            self._ground = None
             return self._concerned_by(name)
         if old is not None and old.resource_version >= view.resource_version:
             return _NOTHING
         self._nodes[name] = view
-        self._nodes_in_order = None
         if old is not None and replace(view, resource_version=0) == replace(old, resource_version=0):
             return _NOTHING
+        self._ground = None
         return self._concerned_by(name)
 
     def _concerned_by(self, node: str) -> frozenset[Key]:

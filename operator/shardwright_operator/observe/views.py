@@ -14,8 +14,6 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from shardwright_operator.api.constants import Role
-from shardwright_operator.api.pod_spec import SchedulingSpec
-from shardwright_operator.build.pool import PoolSelection
 
 LONG_AGO = datetime.fromtimestamp(0, UTC)
 
@@ -215,51 +213,3 @@ class WriteNote:
     """First difference between what was written and what the server kept, in words."""
     answer: str = ""
     """Digest of what the server kept; while the live object still is that, writing again changes nothing."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Demand:
-    """Pods of one group that have no node yet: of any resource, made already or held back."""
-
-    key: Key
-    group: int
-    created_at: datetime
-    """Of the resource: the older one comes first."""
-    pods: int
-    pod_gpus: int
-    pool: PoolSelection
-    scheduling: SchedulingSpec
-    admitted: bool
-    """Whether its sets want the pods; if not, the group waits for its turn."""
-    since: datetime | None = None
-    """When the oldest of its pods without a node was made."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CapacityView:
-    """Who holds the GPUs, and who waits for some."""
-
-    taken: Mapping[str, int]
-    """GPUs by node that pods hold, whosoever these are."""
-    demands: tuple[Demand, ...] = ()
-    """Of all resources, this one's too."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Observed:
-    """Everything that one pass over a ModelDeployment may know. No decision reads anything else."""
-
-    key: Key
-    resource: ResourceView | None
-    children: Mapping[tuple[ChildKind, str], ChildView] = field(default_factory=dict)
-    """By kind and name: all that carry our labels for this resource, whoever owns them."""
-    pods: tuple[PodView, ...] = ()
-    obituaries: Mapping[str, PodView] = field(default_factory=dict)
-    """Last sight of pods that are gone, by UID: the StatefulSet deletes a failed pod before a LIST sees it.
-    """
-    nodes: tuple[NodeView, ...] | None = None
-    """GPU nodes; None when the operator may not read nodes (one-namespace mode)."""
-    claim: ClaimView | None = None
-    notes: Mapping[tuple[ChildKind, str], WriteNote] = field(default_factory=dict)
-    capacity: CapacityView | None = None
-    """None when the operator may not see the pods of others (one-namespace mode), or has not yet."""

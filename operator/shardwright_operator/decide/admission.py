@@ -1,0 +1,206 @@
+"""Whose turn it is when groups compete for GPUs.
+
+Pods of two groups that are made at the same moment each take half of the nodes, and both groups wait for
+ever. So as long as any of our groups waits for the nodes that another one wants, a group is made only when
+all of it fits; the first in the queue is made in any case, so that a cluster autoscaler sees pods that wait.
+A group that has half of its nodes and cannot get the rest gives them back when another could run on them.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from shardwright_operator.api.pod_spec import SchedulingSpec
+from shardwright_operator.build.revision import Revision
+from shardwright_operator.decide.delay import spread
+from shardwright_operator.decide.room import Need, Room
+from shardwright_operator.observe.observed import CapacityView, Demand, Observed
+from shardwright_operator.observe.views import PodView
+
+RELEASE_S = 300.0
+"""How long a group may hold a part of its nodes while another of ours could run on them; up to half as much
+is added, by identity, so that of two such groups one gives way. An autoscaler's node takes 2 to 5 minutes."""
+
+LOOK_AGAIN_S = 30.0
+"""A group that waits is looked at again at least so often; GPUs that come free wake it at once."""
+
+
+class Admission:
+    """The queue for GPUs as one resource sees it in one pass. It remembers whom it has let in."""
+
+    def __init__(self, observed: Observed, now: datetime, scheduling: SchedulingSpec | None) -> None:
+        """``scheduling`` None, of a spec that cannot be read, admits everybody: nothing new starts then."""
+        self._observed = observed
+        self._now = now
+        self._scheduling = scheduling or SchedulingSpec()
+        self._holds = scheduling is not None and self._scheduling.holds
+        self._let_in: dict[int, Need] = {}
+        self._refused: dict[int, Need] = {}
+
+    @property
+    def is_open(self) -> bool:
+        """Whether groups are made without a look at free GPUs: nobody knows them, or the user wants it so."""
+        return self._observed.capacity is None or not self._holds
+
+    def refusal(self, index: int, revision: Revision) -> str:
+        """Why a group may not be made now, in words; empty when it may."""
+        capacity = self._observed.capacity
+        if capacity is None or self.is_open or index in self._let_in:
+            return ""
+        need = self._need(revision)
+        ahead = [d for d in self._rivals(capacity, need, but=index) if d.admitted or self._is_older(d)]
+        siblings = [f"group {other}" for other in (*self._let_in, *self._refused) if other != index]
+        room = self._room_behind(capacity, ahead, need)
+        if not (ahead or siblings) or room.fits(need):
+            self.let_in(index, revision)
+            return ""
+        self._refused[index] = need
+        first = self._name(ahead[0]) if ahead else siblings[0]
+        return f"waits for {_missing(room, need, revision.plan.gpu)}; {first} comes first"
+
+    def let_in(self, index: int, revision: Revision) -> None:
+        """Count a group that is made in this pass."""
+        self._let_in[index] = self._need(revision)
+
+    def has_spare(self, revision: Revision) -> bool:
+        """Whether one more whole group is known to fit beside everything that stands or waits."""
+        return self._fits_beside_all(revision, ())
+
+    def could_move(self, revision: Revision, pods: Iterable[PodView]) -> bool:
+        """Whether a standing group is known to find room elsewhere; cordoned nodes are no room."""
+        return self._fits_beside_all(revision, pods)
+
+    def shortfall(self, index: int, revision: Revision, pods: Sequence[PodView]) -> str:
+        """How many GPUs of what a group lacks whose pods wait; empty unless that is known to be the cause."""
+        capacity = self._observed.capacity
+        if capacity is None:
+            return ""
+        rest = self._rest(revision, pods)
+        ahead = [d for d in self._rivals(capacity, rest, but=index) if d.admitted and self._is_older(d)]
+        room = self._room_behind(capacity, ahead, rest)
+        return "" if room.fits(rest) else f"{_missing(room, rest, revision.plan.gpu)}"
+
+    def beneficiary(self, index: int, revision: Revision, pods: Sequence[PodView]) -> str:
+        """Who could run on the nodes that a half-made group holds in vain, in words; empty: keep them."""
+        capacity = self._observed.capacity
+        if capacity is None or self.release_in_s(index, pods) != 0.0:
+            return ""
+        rest = self._rest(revision, pods)
+        going = _held(pod for pod in self._observed.pods if pod.deleting and pod.group != index)
+        room = _room(capacity).more(going)
+        if room.fits(rest):
+            return ""
+        given_back = room.more(_held(pods))
+        rivals = self._rivals(capacity, self._need(revision), but=index)
+        return next((self._name(d) for d in rivals if given_back.fits(_need_of(d))), "")
+
+    def release_in_s(self, index: int, pods: Sequence[PodView]) -> float | None:
+        """Seconds until a half-made group may give its nodes back; None if it is whole or has none."""
+        waiting = [pod.created_at for pod in pods if not pod.node]
+        if self._observed.capacity is None or not waiting or len(waiting) == len(pods):
+            return None
+        patience = timedelta(seconds=RELEASE_S * (1 + spread(f"{self._observed.key}/{index}") / 2))
+        return max(0.0, (min(waiting) + patience - self._now).total_seconds())
+
+    def _need(self, revision: Revision) -> Need:
+        return Need(
+            pods=revision.members,
+            pod_gpus=revision.plan.gpus_per_node,
+            pool=revision.pool,
+            scheduling=self._scheduling,
+        )
+
+    def _rest(self, revision: Revision, pods: Sequence[PodView]) -> Need:
+        """What the group lacks of its nodes."""
+        placed = frozenset(pod.node for pod in pods if pod.node)
+        return replace(self._need(revision), pods=revision.members - len(placed), but_on=placed)
+
+    def _fits_beside_all(self, revision: Revision, given_back: Iterable[PodView]) -> bool:
+        capacity = self._observed.capacity
+        if capacity is None:
+            return False
+        need = self._need(revision)
+        room = self._room_behind(capacity, self._rivals(capacity, need, but=None), need)
+        return room.more(_held(given_back)).fits(need)
+
+    def _rivals(self, capacity: CapacityView, need: Need, *, but: int | None) -> list[Demand]:
+        """Demands of others, and of other groups of ours, for nodes that the need could use as well."""
+        mine = need.reach(capacity.ground)
+        return [
+            demand
+            for demand in capacity.demands
+            if not (demand.key == self._observed.key and (demand.group == but or not demand.admitted))
+            and _overlap(mine, capacity.ground.reach(demand.pool, demand.scheduling), need, demand)
+        ]
+
+    def _is_older(self, demand: Demand) -> bool:
+        """Whether it comes before this resource in the queue."""
+        resource = self._observed.resource
+        if resource is None or demand.key == resource.key:
+            return resource is not None
+        return (demand.created_at, demand.key) < (resource.created_at, resource.key)
+
+    def _room_behind(self, capacity: CapacityView, demands: Sequence[Demand], need: Need) -> Room:
+        """The room that is left when these demands, and groups let in before, are met as far as they can be.
+
+        A group that is held back and does not fit takes nothing: smaller ones may pass it. Pods that have
+        found no node for long evidently cannot use what is free.
+        """
+        room = _room(capacity)
+        ours = tuple(self._let_in.values())
+        if _is_plenty(room, [*map(_need_of, demands), *ours, need]):
+            return room
+        for demand in sorted(demands, key=lambda d: (not d.admitted, d.created_at, d.key, d.group)):
+            theirs = _need_of(demand)
+            in_vain = demand.since is not None and self._now - demand.since > timedelta(seconds=RELEASE_S)
+            if (demand.admitted and not in_vain) or (not demand.admitted and room.fits(theirs)):
+                room = room.less(theirs)
+        for own in ours:
+            room = room.less(own)
+        return room
+
+    def _name(self, demand: Demand) -> str:
+        return f"group {demand.group}" if demand.key == self._observed.key else str(demand.key)
+
+
+def _room(capacity: CapacityView) -> Room:
+    return Room.of(capacity.ground, capacity.taken)
+
+
+def _is_plenty(room: Room, needs: Sequence[Need]) -> bool:
+    """Whether every pod of all would find a node to itself: the common case, told without placing any."""
+    if any(need.scheduling.topology_key for need in needs):
+        return False
+    common = frozenset.intersection(*(need.reach(room.ground) for need in needs))
+    most = max(need.pod_gpus for need in needs)
+    whole = sum(free >= most and name in common for name, free in room.free.items())
+    return whole >= sum(need.pods for need in needs)
+
+
+def _overlap(mine: frozenset[str], theirs: frozenset[str], need: Need, demand: Demand) -> bool:
+    """Whether two want the same nodes; of nodes that do not exist yet, those with the same GPU."""
+    if mine and theirs:
+        return mine is theirs or not mine.isdisjoint(theirs)
+    return demand.pool.name in {need.pool.name, ""}
+
+
+def _need_of(demand: Demand) -> Need:
+    return Need(pods=demand.pods, pod_gpus=demand.pod_gpus, pool=demand.pool, scheduling=demand.scheduling)
+
+
+def _held(pods: Iterable[PodView]) -> Counter[str]:
+    """GPUs that pods hold, by node."""
+    held: Counter[str] = Counter()
+    for pod in pods:
+        if pod.node:
+            held[pod.node] += pod.gpus
+    return held
+
+
+def _missing(room: Room, need: Need, gpu: str) -> str:
+    there = min(room.fitting(need), need.pods)
+    nodes = "1 node" if need.pods == 1 else f"{need.pods} nodes"
+    gpus = "1 free GPU" if need.pod_gpus == 1 else f"{need.pod_gpus} free GPUs"
+    lacking = (need.pods - there) * need.pod_gpus
+    return f"{nodes} with {gpus} ({gpu}) each; {there} found, {lacking} GPUs are missing"
