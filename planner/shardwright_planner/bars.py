@@ -47,13 +47,18 @@ def bar(parts: Sequence[tuple[float, str, str]], total: float, width: int, paint
     return drawn + paint("." * (width - sum(cells)), "dim")
 
 
-def columns(rows: Sequence[Sequence[str]], width: int, indent: str = "  ") -> list[str]:
-    """Rows with aligned columns, the last one wrapped; where that leaves no room it goes below its row."""
+def columns(
+    rows: Sequence[Sequence[str]], width: int, indent: str = "  ", *, room: int | None = None
+) -> list[str]:
+    """Rows with aligned columns, the last one wrapped.
+
+    Where less than ``room`` is left for it (half of the width unless given), it goes below its row.
+    """
     if not rows:
         return []
     sizes = [max(len(row[i]) for row in rows) for i in range(len(rows[0]) - 1)]
     lead = sum(sizes) + 2 * len(sizes) + len(indent)
-    below = lead > width // 2
+    below = lead > width - (room or width - width // 2)
     lines = []
     for row in rows:
         start = indent + "".join(f"{cell:<{size}}  " for cell, size in zip(row[:-1], sizes, strict=True))

@@ -1,68 +1,89 @@
 """A plan in readable text, from the plan alone.
 
 The command line prints it with no cluster, and an operator's user prints it from ``status.plan`` weeks later;
-nothing else than the record may be needed.
+nothing else than the record may be needed. What a request can tell besides (its variants, notes on where the
+facts come from) is added when it is at hand.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from shardwright_planner.bars import Paint, bar, columns, paragraph
-from shardwright_planner.gpu import GIB
-from shardwright_planner.plan import Plan, Range, Rule, SplitCause, Stage
+from shardwright_planner.binding import binding_text, loads, missed_text
+from shardwright_planner.plan import Alternative, Plan, Range, Stage
+from shardwright_planner.sensitivity import Variant
+from shardwright_planner.wording import (
+    MORE_REPLICAS,
+    RULES,
+    alternative_text,
+    cause_text,
+    context_tokens,
+    count_text,
+    fits,
+    gib_text,
+    range_text,
+    size_text,
+    sizes_text,
+    step_terms,
+    time_text,
+    where_text,
+)
 
-CAUSES = {
-    SplitCause.NOT_SPLIT.value: "Not split: one GPU holds the model and the wanted cache.",
-    SplitCause.WEIGHTS.value: "Split because it does not fit: the weights need more than fewer GPUs have.",
-    SplitCause.CACHE.value: "Split because it does not fit: the cache for the wanted load needs more GPUs.",
-    SplitCause.LATENCY.value: "Split because it is not fast enough: fewer GPUs miss the service level.",
-    SplitCause.PINNED.value: "Split as pinned; no smaller layout was considered.",
-}
-MORE_REPLICAS = "More throughput than one replica has comes from replicas, not from a wider split."
-NOTHING_FITS = "No layout of the allowed GPUs holds the weights and the cache for the stated load."
-RULES = {
-    Rule.ONE_GPU.value: "one GPU if it fits",
-    Rule.TENSOR_IN_NODE.value: "one node: as much tensor parallelism as is needed",
-    Rule.TENSOR_AND_PIPELINE.value: "several nodes: TP = GPUs of the node, PP = nodes",
-    Rule.PIPELINE.value: "pipeline stages where tensor parallelism does not divide or reach",
-    Rule.CROSS_NODE_TENSOR.value: "tensor parallelism over nodes, as opted in",
-    Rule.DATA_EXPERT.value: "mixture of experts: data-parallel attention with expert parallelism",
-    Rule.PINNED.value: "sizes pinned by the user",
-    Rule.NOTHING_FITS.value: "nothing fits; the nearest candidate is shown",
-}
+FOLDED = 6
+VARIANT_WIDTH = 92
+VARIANT_HEAD = ("", "sizes", "per output token", "to first token", "fit at once", "SLO")
 LEGEND = (
     ("W", "weights", "blue"),
     ("K", "KV cache", "green"),
     ("A", "activation", "magenta"),
     ("O", "overhead", "yellow"),
     ("M", "margin", "cyan"),
+    ("!", "missing", "red"),
 )
 
 
-def explain(plan: Plan, *, width: int = 100, color: bool = False) -> str:
-    """The plan as text of at most ``width`` columns (40 at least), with ANSI colours only when asked for."""
+def explain(
+    plan: Plan,
+    *,
+    width: int = 100,
+    color: bool = False,
+    whole: bool = False,
+    variants: Sequence[Variant] = (),
+    notes: Sequence[str] = (),
+) -> str:
+    """The plan as text of at most ``width`` columns (40 at least), with ANSI colours only when asked for.
+
+    Args:
+        plan: what to explain.
+        width: columns of the terminal.
+        color: whether to style with ANSI codes.
+        whole: whether to list every candidate instead of the nearest few.
+        variants: answers to changed questions, shown as a table.
+        notes: further warnings that the record does not hold.
+    """
     width = max(40, width)
     paint = Paint(color=color)
+    warnings = (*plan.warnings, *(note for note in notes if note not in plan.warnings))
     sections = [
         list(_verdict(plan, width, paint)),
-        list(_why(plan, width)),
-        list(_memory(plan, width, paint)),
-        list(_latency(plan, width)),
-        list(_communication(plan, width)),
-        list(_alternatives(plan, width)),
-        list(_notes("Warnings", plan.warnings, width, paint, "yellow")),
+        list(_why(plan, width, paint)),
+        list(_missed(plan, width, paint)),
         list(_notes("What would help", plan.remedies, width, paint, "cyan")),
+        list(_memory(plan, width, paint)),
+        list(_latency(plan, width, paint)),
+        list(_communication(plan, width)),
+        list(_sensitivity(variants, width, paint)),
+        list(_alternatives(plan, width, paint, whole=whole)),
+        list(_notes("Warnings", warnings, width, paint, "yellow")),
     ]
     return "\n\n".join("\n".join(lines) for lines in sections if lines)
 
 
 def _verdict(plan: Plan, width: int, paint: Paint) -> Iterator[str]:
-    sizes = sizes_text(plan)
-    where = f"{_count(plan.nodes, 'node')} x {plan.gpus_per_node} {plan.gpu}"
     if not plan.feasible:
-        refused = "does not fit" if plan.rule == Rule.NOTHING_FITS.value else "refused"
+        refused = "refused" if fits(plan) else "does not fit"
         heading, style = f"{plan.model}: {refused}", "red"
     else:
-        heading, style = f"{plan.model}: {sizes} on {where}", "bold"
+        heading, style = f"{plan.model}: {sizes_text(plan)} on {where_text(plan)}", "bold"
     yield from (paint(line, style) for line in paragraph(heading, width))
     yield from paragraph(f"{plan.reason}.", width)
     if plan.slo_predicted is not None:
@@ -74,34 +95,45 @@ def _verdict(plan: Plan, width: int, paint: Paint) -> Iterator[str]:
         )
 
 
-def _why(plan: Plan, width: int) -> Iterator[str]:
-    yield "Why"
-    if plan.rule == Rule.NOTHING_FITS.value:
-        yield from paragraph(NOTHING_FITS, width, "  ")
-    else:
-        yield from paragraph(CAUSES.get(plan.split_cause, plan.split_cause), width, "  ")
+def _why(plan: Plan, width: int, paint: Paint) -> Iterator[str]:
+    yield paint("Why", "bold")
+    yield from paragraph(cause_text(plan), width, "  ")
+    if fits(plan):
         yield from paragraph(MORE_REPLICAS, width, "  ")
     yield from paragraph(f"Rule: {RULES.get(plan.rule, plan.rule)}.", width, "  ")
+    yield from paragraph(f"Binding constraint: {binding_text(plan)}.", width, "  ")
+    if fits(plan):
+        shares = ", ".join(f"{load.name} {_percent(load.share)}" for load in loads(plan))
+        yield from paragraph(f"Use of its limits: {shares}.", width, "  ")
+
+
+def _missed(plan: Plan, width: int, paint: Paint) -> Iterator[str]:
+    if plan.slo_predicted is not False or not fits(plan):
+        return
+    yield paint("No layout meets the service level", "yellow")
+    yield from paragraph(f"Closest is {sizes_text(plan)} on {where_text(plan)}.", width, "  ")
+    if plan.step_time is not None:
+        yield from paragraph(f"Largest term: {missed_text(plan)}.", width, "  ")
 
 
 def _memory(plan: Plan, width: int, paint: Paint) -> Iterator[str]:
     gpu = plan.gpu_memory_bytes
     budget = gpu * plan.gpu_memory_utilization
-    yield from paragraph(
-        f"Memory per GPU: {_gib(gpu)} GiB, of which vLLM {plan.engine_version} may use {_gib(budget)} "
-        f"(utilization {plan.gpu_memory_utilization:.2f})",
-        width,
+    heading = (
+        f"Memory per GPU: {gib_text(gpu)} GiB, of which vLLM {plan.engine_version} may use "
+        f"{gib_text(budget)} (utilization {plan.gpu_memory_utilization:.2f})"
     )
-    cells = max(10, min(60, width - 24))
-    for index, stage in enumerate(plan.stages):
-        name = f"stage {index + 1}"
-        layers = _count(stage.layers, "layer")
-        yield f"  {name:<9}{bar(_parts(stage), max(gpu, _used(stage)), cells, paint)}  {layers}"
-        figures = ", ".join(f"{label} {_gib(size)}" for size, label in _figures(stage))
-        yield from paragraph(f"{figures} GiB", width, " " * 11)
-    legend = "  ".join(f"{letter} {label}" for letter, label, _ in LEGEND)
+    yield from (paint(line, "bold") for line in paragraph(heading, width))
+    cells = max(10, min(60, width - 26))
+    for name, stage in stage_runs(plan.stages):
+        layers = count_text(stage.layers, "layer")
+        yield f"  {name:<11}{bar(_parts(stage), max(gpu, _used(stage)), cells, paint)}  {layers}"
+        figures = ", ".join(f"{label} {gib_text(size)}" for size, label in _figures(stage))
+        yield from paragraph(f"{figures} GiB", width, " " * 13)
+    shown = LEGEND if any(stage.missing_bytes for stage in plan.stages) else LEGEND[:-1]
+    legend = "  ".join(f"{letter} {label}" for letter, label, _ in shown)
     yield from paragraph(f"{legend}  . free", width, "  ")
-    share = f"{plan.slo_concurrency:,.0f} typical requests of {_context(plan):,} tokens at once"
+    share = f"{plan.slo_concurrency:,.0f} typical requests of {context_tokens(plan):,} tokens at once"
     longest = f"{plan.max_concurrency:,.1f} of the longest ({plan.max_model_length:,} tokens)"
     yield from paragraph(
         f"KV cache ({plan.kv_cache_dtype}): {plan.kv_cache_tokens:,} tokens; {share}, {longest}. "
@@ -111,12 +143,26 @@ def _memory(plan: Plan, width: int, paint: Paint) -> Iterator[str]:
     )
 
 
-def _latency(plan: Plan, width: int) -> Iterator[str]:
+def stage_runs(stages: Sequence[Stage]) -> Iterator[tuple[str, Stage]]:
+    """Stages with their names; neighbours that are alike are named together."""
+    start = 0
+    for index, stage in enumerate(stages):
+        last = index + 1 == len(stages)
+        if not last and stages[index + 1] == stage:
+            continue
+        name = f"stage {index + 1}" if start == index else f"stages {start + 1}-{index + 1}"
+        yield name, stage
+        start = index + 1
+
+
+def _latency(plan: Plan, width: int, paint: Paint) -> Iterator[str]:
     predicted, step = plan.predicted, plan.step_time
     if predicted is None or step is None:
         return
     load = f"{plan.goal.concurrency} concurrent requests of {plan.goal.input_tokens:,} + "
-    yield from paragraph(f"Predicted at {load}{plan.goal.output_tokens:,} tokens", width)
+    unmeasured = "; with several stages derived, not measured" if plan.pipeline_parallel > 1 else ""
+    heading = f"Predicted at {load}{plan.goal.output_tokens:,} tokens{unmeasured}"
+    yield from (paint(line, "bold") for line in paragraph(heading, width))
     rows = [
         _figure(
             "time per output token",
@@ -137,31 +183,29 @@ def _latency(plan: Plan, width: int) -> Iterator[str]:
         ),
     ]
     yield from columns(rows, width)
-    terms = (
-        ("weights", step.weights_ms),
-        ("KV cache", step.kv_cache_ms),
-        ("compute (overlaps the reads)", step.compute_ms),
-        ("AllReduce", step.all_reduce_ms),
-        ("sends", step.send_ms),
-        ("all-to-all", step.all_to_all_ms),
-        ("launches", step.launch_ms),
-        ("prefill of others", step.prefill_ms),
-    )
-    shown = [f"{name} {value:.1f}" for name, value in terms if value >= 0.05]
-    yield from paragraph(
-        f"One output token, ms: {', '.join(shown)}; in all {step.total_ms:.1f}. "
-        f"Largest term: {step.binding}.",
-        width,
-        "  ",
-    )
+    yield from paragraph(f"One output token takes {step.total_ms:.1f} ms:", width, "  ")
+    cells = max(8, min(40, width - 40))
+    longest = max(value for _, value in step_terms(step)) or 1.0
+    hidden = min(step.compute_ms, step.weights_ms + step.kv_cache_ms)
+    for name, value in step_terms(step):
+        if value < 0.05:
+            continue
+        filled = max(1, round(value / longest * cells))
+        binds = name == step.binding or (name.startswith("prefill") and step.binding.startswith("prefill"))
+        note = "largest" if binds else ""
+        if name == "compute" and hidden == step.compute_ms:
+            note = "hidden behind the reads"
+        room = width - 32 - filled
+        line = f"    {name:<18}{value:>7.1f}  {paint('=' * filled, 'blue' if binds else 'dim')}"
+        yield f"{line} {note}" if note and len(note) <= room else line
 
 
 def _figure(name: str, figure: Range, goal: float | None, confidence: str) -> tuple[str, str, str]:
-    spread = f"{_time(figure.low)} to {_time(figure.high)}"
+    spread = range_text(figure)
     if goal is None:
         return name, spread, f"no goal; {confidence.lower()} confidence"
     word = "meets" if figure.high <= goal else "misses"
-    return name, spread, f"{word} {_time(goal)}; {confidence.lower()} confidence"
+    return name, spread, f"{word} {time_text(goal)}; {confidence.lower()} confidence"
 
 
 def _communication(plan: Plan, width: int) -> Iterator[str]:
@@ -169,54 +213,81 @@ def _communication(plan: Plan, width: int) -> Iterator[str]:
     parts = []
     if c.all_reduces_per_step:
         parts.append(
-            f"{c.all_reduces_per_step} AllReduce of {_size(c.all_reduce_bytes)} over {c.tensor_link}, "
-            f"each GPU sends {_size(c.all_reduce_sent_bytes)} ({c.all_reduce_ms:.2f} ms)"
+            f"{c.all_reduces_per_step} AllReduce of {size_text(c.all_reduce_bytes)} over {c.tensor_link}, "
+            f"each GPU sends {size_text(c.all_reduce_sent_bytes)} ({c.all_reduce_ms:.2f} ms)"
         )
     if c.sends_per_step:
         parts.append(
-            f"{_count(c.sends_per_step, 'send')} of {_size(c.send_bytes)} between stages ({c.send_ms:.2f} ms)"
+            f"{count_text(c.sends_per_step, 'send')} of {size_text(c.send_bytes)} between stages "
+            f"({c.send_ms:.2f} ms)"
         )
     if c.all_to_alls_per_step:
         parts.append(
-            f"{c.all_to_alls_per_step} all-to-all of {_size(c.all_to_all_bytes)} between experts "
+            f"{c.all_to_alls_per_step} all-to-all of {size_text(c.all_to_all_bytes)} between experts "
             f"({c.all_to_all_ms:.2f} ms)"
         )
     if parts:
         yield from paragraph(f"A decode step moves: {'; '.join(parts)}.", width)
 
 
-def _alternatives(plan: Plan, width: int) -> Iterator[str]:
+def _sensitivity(variants: Sequence[Variant], width: int, paint: Paint) -> Iterator[str]:
+    if not variants:
+        return
+    yield paint("What if", "bold")
+    answered = [(v, v.plan) for v in variants if v.plan is not None and v.fits]
+    rows = [variant_row(variant, changed) for variant, changed in answered]
+    if rows and width >= VARIANT_WIDTH:
+        head, *lines = columns([VARIANT_HEAD, *rows], width, room=8)
+        yield paint(head, "dim")
+        yield from lines
+    elif rows:
+        for change, sizes, token, first, held, verdict in rows:
+            text = f"{change}: {sizes}, {token} per output token, {first} to first token, {held} fit at once"
+            yield from paragraph(f"{text}; SLO {verdict}.", width, "  ", "    ")
+    for variant in variants:
+        if variant.plan is None or not variant.fits:
+            why = f"does not fit. {variant.plan.reason}" if variant.plan else variant.refusal
+            yield from paragraph(f"{variant.change}: {why}.", width, "  ", "    ")
+
+
+def variant_row(variant: Variant, plan: Plan) -> tuple[str, str, str, str, str, str]:
+    """A variant that fits as cells below ``VARIANT_HEAD``."""
+    predicted = plan.predicted
+    return (
+        variant.change,
+        sizes_text(plan).replace(" with expert parallelism", " EP"),
+        range_text(predicted.time_per_output_token_ms) if predicted else "",
+        range_text(predicted.time_to_first_token_ms) if predicted else "",
+        f"{plan.slo_concurrency:,.0f}",
+        {None: "none given", True: "met", False: "missed"}[plan.slo_predicted],
+    )
+
+
+def _alternatives(plan: Plan, width: int, paint: Paint, *, whole: bool) -> Iterator[str]:
     if not plan.alternatives:
         return
-    yield "Also considered"
-    several = len({a.pool for a in plan.alternatives}) > 1
-    rows = []
-    for a in plan.alternatives:
-        sizes = f"TP{a.tensor_parallel} x PP{a.pipeline_parallel}"
-        if a.data_parallel > 1 or a.expert_parallel:
-            sizes += f" x DP{a.data_parallel}" + (" EP" if a.expert_parallel else "")
-        if several:
-            sizes += f" on {a.pool}"
-        rows.append((sizes, _count(a.nodes, "node"), a.reason))
-    yield from columns(rows, width)
+    yield paint("Also considered", "bold")
+    several = len({a.pool for a in plan.alternatives} | {plan.pool}) > 1
+    shown = plan.alternatives if whole else plan.alternatives[:FOLDED]
+    yield from columns([_alternative_row(a, several=several) for a in shown], width)
+    left = len(plan.alternatives) - len(shown)
+    if left:
+        yield from paragraph(f"... and {left} more; --all shows them.", width, "  ")
 
 
-def _notes(title: str, notes: tuple[str, ...], width: int, paint: Paint, style: str) -> Iterator[str]:
+def _alternative_row(alternative: Alternative, *, several: bool) -> tuple[str, str, str]:
+    sizes = alternative_text(alternative)
+    if several:
+        sizes += f" on {alternative.pool}"
+    return sizes, count_text(alternative.nodes, "node"), alternative.reason
+
+
+def _notes(title: str, notes: Sequence[str], width: int, paint: Paint, style: str) -> Iterator[str]:
     if not notes:
         return
     yield paint(title, style)
     for note in notes:
         yield from paragraph(note, width, "  - ", "    ")
-
-
-def sizes_text(plan: Plan) -> str:
-    """The sizes in one phrase: ``TP8 x PP2``."""
-    text = f"TP{plan.tensor_parallel}"
-    if plan.pipeline_parallel > 1:
-        text += f" x PP{plan.pipeline_parallel}"
-    if plan.data_parallel > 1:
-        text += f" x DP{plan.data_parallel}"
-    return f"{text} with expert parallelism" if plan.expert_parallel else text
 
 
 def _parts(stage: Stage) -> tuple[tuple[float, str, str], ...]:
@@ -226,6 +297,7 @@ def _parts(stage: Stage) -> tuple[tuple[float, str, str], ...]:
         stage.activation_bytes,
         stage.overhead_bytes,
         stage.margin_bytes,
+        stage.missing_bytes,
     )
     return tuple((float(size), letter, style) for size, (letter, _, style) in zip(sizes, LEGEND, strict=True))
 
@@ -245,21 +317,5 @@ def _used(stage: Stage) -> float:
     return sum(size for size, _, _ in _parts(stage))
 
 
-def _context(plan: Plan) -> int:
-    return plan.goal.input_tokens + plan.goal.output_tokens
-
-
-def _gib(size: float) -> str:
-    return f"{size / GIB:.1f}"
-
-
-def _size(size: float) -> str:
-    return f"{size / 1024**2:.1f} MiB" if size >= 1024**2 else f"{size / 1024:.0f} KiB"
-
-
-def _time(milliseconds: float) -> str:
-    return f"{milliseconds / 1000:.1f} s" if milliseconds >= 10_000 else f"{milliseconds:.0f} ms"
-
-
-def _count(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+def _percent(share: float) -> str:
+    return "over 1000 %" if share > 10 else f"{100 * share:.0f} %"

@@ -7,6 +7,7 @@ counted at the bare link rate, so that a reader can check it by hand; the plan's
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from shardwright_planner.bars import paragraph
 from shardwright_planner.evaluation import judged, shortage
 from shardwright_planner.gpu import GIB
 from shardwright_planner.latency import model_links
@@ -133,25 +134,40 @@ def handover_s(model: ModelFacts, tokens: int, bytes_per_s: float) -> float:
     return tokens * cached_token_bytes(model) / bytes_per_s
 
 
-def render_memory(rows: Sequence[MemoryRow]) -> str:
-    """The memory table as text."""
-    width = max((len(row.label) for row in rows), default=7) + 2
-    lines = [
-        f"{'layout':<{width}}{'nodes':>6}{'weights/GPU':>13}{'KV/GPU':>11}{'KV tokens':>13}{'requests':>10}"
-    ]
+def render_memory(rows: Sequence[MemoryRow], *, width: int = 100) -> str:
+    """The memory table as text of at most ``width`` columns; what does not fit says why below its row."""
+    first = max((len(row.label) for row in rows), default=7) + 2
+    wide = first + 53 <= width
+    sizes = (6, 13, 11, 13, 10) if wide else (0, 9, 8, 12, 9)
+    names = ("nodes", "weights/GPU", "KV/GPU", "KV tokens", "requests")
+    lines = [_row("layout", first, names if wide else ("", "weights", "KV", "KV tokens", "at once"), sizes)]
+    unit = " GiB" if wide else " Gi"
     for row in rows:
-        weights = f"{row.weights_bytes / GIB:.1f} GiB" if row.weights_bytes else "-"
-        start = f"{row.label:<{width}}{row.nodes:>6}{weights:>13}"
-        if not row.fits:
-            lines.append(f"{start}  {row.note}")
-            continue
-        cache = f"{row.cache_bytes / GIB:.1f} GiB"
-        lines.append(f"{start}{cache:>11}{row.tokens:>13,}{int(row.concurrency):>10,}")
+        weights = f"{row.weights_bytes / GIB:.1f}{unit}" if row.weights_bytes else "-"
+        nodes = str(row.nodes) if wide else ""
+        if row.fits:
+            cache = f"{row.cache_bytes / GIB:.1f}{unit}"
+            cells = (nodes, weights, cache, f"{row.tokens:,}", f"{int(row.concurrency):,}")
+            lines.append(_row(row.label, first, cells, sizes))
+        else:
+            lines.extend(_refused(_row(row.label, first, (nodes, weights), sizes), row.note, width))
     return "\n".join(lines)
 
 
-def render_communication(ledger: CommunicationLedger) -> str:
-    """The communication ledger as text, with the bubble table of its pipeline."""
+def _row(label: str, first: int, cells: Sequence[str], sizes: Sequence[int]) -> str:
+    aligned = (f"{cell:>{size}}" for cell, size in zip(cells, sizes, strict=False))
+    return f"{label:<{first}}{''.join(aligned)}"
+
+
+def _refused(start: str, note: str, width: int) -> list[str]:
+    indent = " " * (len(start) + 2)
+    if width - len(indent) >= 40:
+        return paragraph(note, width, f"{start}  ", indent)
+    return [start, *paragraph(note, width, "    ")]
+
+
+def render_communication(ledger: CommunicationLedger, *, width: int = 100) -> str:
+    """The communication ledger as text of ``width`` columns, with the bubble table of its pipeline."""
     lines = [f"One forward step of {ledger.tokens} tokens, TP{ledger.tensor} x PP{ledger.pipeline}"]
     if ledger.reduces:
         lines.append(
@@ -173,4 +189,5 @@ def render_communication(ledger: CommunicationLedger) -> str:
     if ledger.pipeline > 1:
         shares = ", ".join(f"{m}: {100 * pipeline_bubble(ledger.pipeline, m):.0f} %" for m in MICROBATCHES)
         lines.append(f"  bubble      idle share by microbatches in flight: {shares}")
-    return "\n".join(lines)
+    hanging = " " * 14
+    return "\n".join(part for line in lines for part in paragraph(line, width, "", hanging))

@@ -18,6 +18,9 @@ from shardwright_planner import (
     plan,
 )
 from shardwright_planner.bars import Paint, bar
+from shardwright_planner.binding import binding_text, missed_text
+from shardwright_planner.explanation import stage_runs
+from shardwright_planner.sensitivity import sensitivity
 
 ANSI = re.compile(r"\x1b\[[0-9]+m")
 
@@ -110,6 +113,139 @@ def test_a_plan_read_back_from_its_status_explains_itself_alike(found):
 def test_the_text_says(case, texts):
     text = " ".join(explain(PLANS[case]).split())
     assert [wanted for wanted in texts if " ".join(wanted.split()) not in text] == []
+
+
+LONG = "Also considered"
+
+
+def test_long_lists_are_folded_until_the_whole_is_asked_for():
+    found = PLANS["two nodes"]
+    folded, whole = explain(found), explain(found, whole=True)
+    assert f"... and {len(found.alternatives) - 6} more; --all shows them." in folded
+    assert "more; --all" not in whole
+    assert whole.count("\n") > folded.count("\n")
+
+
+def test_notes_join_the_warnings_once():
+    found = PLANS["two nodes"]
+    text = explain(found, notes=("Read from the Hub.", found.warnings[0]))
+    assert text.count("Read from the Hub.") == 1
+    assert " ".join(text.split()).count(found.warnings[0]) == 1
+
+
+@pytest.mark.parametrize(
+    ("case", "text"),
+    [
+        pytest.param("two nodes", "memory of a GPU, for the weights. One step down, TP8 x PP1", id="weights"),
+        pytest.param("one GPU", "none; nearest to its limit is the KV cache", id="none"),
+        pytest.param("refused", "time per output token: up to", id="service level"),
+        pytest.param("does not fit", "memory of a GPU, for the weights", id="nothing fits"),
+    ],
+)
+def test_binding_constraint(case, text):
+    assert binding_text(PLANS[case]).startswith(text)
+
+
+def test_a_missed_service_level_names_the_closest_candidate_and_its_largest_term():
+    text = " ".join(explain(PLANS["refused"]).split())
+    step = PLANS["refused"].step_time
+    assert "No layout meets the service level Closest is TP8 on 1 node x 8 H100-SXM-80GB." in text
+    assert f"Largest term: {missed_text(PLANS['refused'])}." in text
+    assert f"of {step.total_ms:.1f} ms per output token" in text
+
+
+def variants_of(name, nodes):
+    facts = find_model(name)
+    assert facts is not None
+    pool = Pool(gpu=find_gpu("H100"), gpus_per_node=8, nodes=nodes, name="h100")
+    return sensitivity(PlanRequest(model=facts, pools=(pool,), service_level=SERVED))
+
+
+@pytest.mark.parametrize("width", [40, 80, 100, 160])
+def test_variants_fit_every_width_and_all_are_named(width):
+    text = explain(PLANS["experts"], width=width, variants=variants_of("deepseek-ai/DeepSeek-V3", 2))
+    section = text[text.index("What if") : text.index(LONG)]
+    assert max(map(len, section.splitlines())) <= width
+    changes = ("2x concurrency", "2x context", "FP8 weights", "FP8 KV cache")
+    assert [change for change in changes if change not in section] == []
+
+
+def test_a_variant_that_does_not_fit_says_why():
+    text = explain(PLANS["does not fit"], variants=variants_of(LARGE, 1))
+    assert "2x concurrency: does not fit. Does not fit on 8 H100-SXM-80GB GPUs" in " ".join(text.split())
+
+
+STAGES = PLANS["two nodes"].stages
+
+
+@pytest.mark.parametrize(
+    ("stages", "names"),
+    [
+        pytest.param(STAGES, ["stage 1", "stage 2"], id="all differ"),
+        pytest.param((STAGES[0], *STAGES), ["stages 1-2", "stage 3"], id="two alike"),
+        pytest.param((STAGES[0],) * 3, ["stages 1-3"], id="all alike"),
+        pytest.param((STAGES[0],), ["stage 1"], id="one"),
+    ],
+)
+def test_stages_that_are_alike_are_named_together(stages, names):
+    assert [name for name, _ in stage_runs(stages)] == names
+
+
+def caveat_texts(name, nodes=1, *, level=None, pins=None, rdma=None, rate=None):
+    facts = find_model(name)
+    assert facts is not None
+    pool = Pool(
+        gpu=find_gpu("H100"), gpus_per_node=8, nodes=nodes, name="h100", rdma=rdma, nic_bytes_per_s=rate
+    )
+    question = PlanRequest(
+        model=facts, pools=(pool,), service_level=level or ServiceLevel(), pins=pins or Pins()
+    )
+    return plan(question).warnings
+
+
+@pytest.mark.parametrize(
+    ("level", "pins", "text"),
+    [
+        pytest.param(
+            SERVED,
+            Pins(tensor=8),
+            "Over-parallelised: TP1 on 1 GPU would meet the SLO; the pinned sizes take 8.",
+            id="with a service level",
+        ),
+        pytest.param(
+            None,
+            Pins(tensor=2, pipeline=2),
+            "Over-parallelised: TP1 on 1 GPU holds the load; the pinned sizes take 4.",
+            id="without",
+        ),
+        pytest.param(SERVED, Pins(tensor=1), None, id="as small as can be"),
+        pytest.param(SERVED, None, None, id="not pinned"),
+    ],
+)
+def test_over_parallelised(level, pins, text):
+    found = caveat_texts("meta-llama/Llama-3.1-8B", level=level, pins=pins)
+    assert [w for w in found if w.startswith("Over-")] == ([] if text is None else [text])
+
+
+@pytest.mark.parametrize(
+    ("rdma", "rate", "texts"),
+    [
+        pytest.param(
+            None,
+            None,
+            ["network rate and RDMA are not known; 400 Gbit/s per node with RDMA is assumed"],
+            id="nothing known",
+        ),
+        pytest.param(True, None, ["network rate is not known"], id="RDMA"),
+        pytest.param(False, 12.5e9, ["RDMA is absent"], id="TCP"),
+        pytest.param(None, 50e9, ["Whether the nodes have RDMA is not known"], id="rate"),
+        pytest.param(True, 50e9, [], id="all known"),
+    ],
+)
+def test_network_of_several_nodes(rdma, rate, texts):
+    found = [w for w in caveat_texts(LARGE, 2, rdma=rdma, rate=rate) if "RDMA" in w or "network rate" in w]
+    assert len(found) == len(texts)
+    assert all(text in warning for text, warning in zip(texts, found, strict=True))
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from typing import Any
 
 from shardwright_operator.api.errors import SpecError
 from shardwright_operator.api.plan_request import model_facts
-from shardwright_operator.cli.console import EXIT_OK, CommandParser, wrap
+from shardwright_operator.cli.console import EXIT_OK, CommandParser, width, wrap
 from shardwright_operator.cli.options import add_options
 from shardwright_operator.cli.question import Question, questions
 from shardwright_planner import ModelFacts, Pins, PlanRequest
@@ -137,7 +137,9 @@ def _text(request: PlanRequest, table: Sequence[MemoryRow], ledger: Communicatio
     hardware = f"{pool.nodes} x {pool.gpus_per_node} {pool.gpu.name}"
     wanted = f"requests of {typical:,} tokens, {level.concurrency} wanted at once"
     heading = wrap([f"{request.model.name} on {hardware}; {wanted}"]).rstrip()
-    return "\n\n".join([heading, render_memory(table), render_communication(ledger)])
+    columns = width()
+    tables = (render_memory(table, width=columns), render_communication(ledger, width=columns))
+    return "\n\n".join([heading, *tables])
 
 
 def _model(question: Question) -> ModelFacts:

@@ -9,6 +9,7 @@ from shardwright_operator.cli.documents import to_yaml
 from shardwright_operator.cli.options import add_options
 from shardwright_operator.cli.question import questions
 from shardwright_planner import explain
+from shardwright_planner.sensitivity import sensitivity
 
 
 def parser(name: str) -> CommandParser:
@@ -40,6 +41,7 @@ def parser(name: str) -> CommandParser:
         default="auto",
         help="colour in the explanation (auto)",
     )
+    output.add_argument("--all", action="store_true", help="list every candidate, not the nearest few")
     return found
 
 
@@ -56,6 +58,12 @@ def run(arguments: Sequence[str], parser: CommandParser) -> int:
             print("---\n" if place else "", to_yaml(plan.to_wire()), sep="", end="")
         else:
             heading = f"\n{question.deployment.name}\n\n" if len(asked) > 1 else ""
-            text = explain(plan, width=width(), color=takes_color(options.color))
+            text = explain(
+                plan,
+                width=width(),
+                color=takes_color(options.color),
+                whole=options.all,
+                variants=sensitivity(question.request()),
+            )
             sys.stdout.write(f"{heading}{text.rstrip()}\n")
     return EXIT_OK if all(plan.feasible for plan in plans) else EXIT_DOES_NOT_FIT

@@ -100,3 +100,15 @@ def test_refusals(option: str, value: str, said: str, run: Run) -> None:
     assert (answer.code, answer.out) == (2, "")
     assert said in answer.err
     assert answer.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("columns", [60, 80, 100])
+@pytest.mark.parametrize("model", ["meta-llama/Llama-3.1-405B", "deepseek-ai/DeepSeek-V3"])
+def test_no_line_runs_past_the_terminal(
+    model: str, columns: int, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+
+    answer = run("ledger", "--model", model, "--gpu", "H100-SXM-80GB", "--gpus-per-node", "8", "--nodes", "2")
+
+    assert [line for line in answer.out.splitlines() if len(line) > columns] == []

@@ -1,0 +1,103 @@
+"""What binds a plan: the limit that rules out fewer GPUs, and how near its own limits are.
+
+Read off the plan's record alone, so that a plan out of a status says it as well as a fresh one.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from shardwright_planner.plan import Alternative, Plan, SplitCause
+from shardwright_planner.wording import (
+    alternative_text,
+    count_text,
+    fits,
+    step_terms,
+    time_text,
+)
+
+NEAR = 0.9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """How much of one limit the plan uses; above 1 it is exceeded."""
+
+    name: str
+    share: float
+    text: str
+
+
+def binding_text(plan: Plan) -> str:
+    """The binding constraint in one sentence."""
+    if not fits(plan):
+        short = "weights" if plan.split_cause == SplitCause.WEIGHTS.value else "KV cache"
+        return f"memory of a GPU, for the {short}"
+    tightest = max(loads(plan), key=lambda load: load.share)
+    if plan.slo_predicted is False and tightest.share > 1:
+        return f"{tightest.name}: {tightest.text}"
+    names = {
+        SplitCause.WEIGHTS.value: "memory of a GPU, for the weights",
+        SplitCause.CACHE.value: "memory of a GPU, for the KV cache",
+        SplitCause.LATENCY.value: "the service level",
+    }
+    name = names.get(plan.split_cause)
+    if name is None:
+        return f"none; nearest to its limit is the {tightest.name}: {tightest.text}"
+    below = step_down(plan)
+    return name if below is None else f"{name}. {_step_text(below)}"
+
+
+def step_down(plan: Plan) -> Alternative | None:
+    """The candidate next below in GPUs: what ruled it out is what binds."""
+    smaller = [a for a in plan.alternatives if _world(a) < plan.gpus_per_replica]
+    largest = max(map(_world, smaller), default=0)
+    return next((a for a in smaller if _world(a) == largest), None)
+
+
+def loads(plan: Plan) -> tuple[Load, ...]:
+    """Use of every limit that the plan has: the cache, and the service levels that were given."""
+    return tuple(_loads(plan))
+
+
+def missed_text(plan: Plan) -> str:
+    """Which term binds when the service level is missed: ``weights, 37.7 of 75.6 ms per output token``."""
+    step = plan.step_time
+    if step is None:
+        return ""
+    values = dict(step_terms(step))
+    name = "prefill of others" if step.binding.startswith("prefill") else step.binding
+    value = values.get(name)
+    if value is None:
+        return step.binding
+    return f"{name}, {value:.1f} of {step.total_ms:.1f} ms per output token"
+
+
+def _loads(plan: Plan) -> Iterator[Load]:
+    held = plan.slo_concurrency
+    yield Load(
+        name="KV cache",
+        share=plan.goal.concurrency / held if held > 0 else float("inf"),
+        text=f"holds {held:,.0f} typical requests where {plan.goal.concurrency:,} are wanted",
+    )
+    predicted = plan.predicted
+    if predicted is None:
+        return
+    for name, figure, goal in (
+        ("time per output token", predicted.time_per_output_token_ms, plan.goal.time_per_output_token_ms),
+        ("time to first token", predicted.time_to_first_token_ms, plan.goal.time_to_first_token_ms),
+    ):
+        if goal is not None and goal > 0:
+            yield Load(
+                name=name,
+                share=figure.high / goal,
+                text=f"up to {time_text(figure.high)} of {time_text(goal)}",
+            )
+
+
+def _step_text(below: Alternative) -> str:
+    where = count_text(_world(below), "GPU")
+    return f"One step down, {alternative_text(below)} on {where}: {below.reason}"
+
+
+def _world(alternative: Alternative) -> int:
+    return alternative.tensor_parallel * alternative.pipeline_parallel * alternative.data_parallel

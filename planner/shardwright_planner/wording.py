@@ -1,0 +1,111 @@
+"""Quantities in the words of the explanations, so that the terminal and the report say them alike."""
+
+from shardwright_planner.gpu import GIB
+from shardwright_planner.plan import Alternative, Plan, Range, Rule, SplitCause, StepTime
+
+CAUSES = {
+    SplitCause.NOT_SPLIT.value: "Not split: one GPU holds the model and the wanted cache.",
+    SplitCause.WEIGHTS.value: "Split because it does not fit: the weights need more than fewer GPUs have.",
+    SplitCause.CACHE.value: "Split because it does not fit: the cache for the wanted load needs more GPUs.",
+    SplitCause.LATENCY.value: "Split because it is not fast enough: fewer GPUs miss the service level.",
+    SplitCause.PINNED.value: "Split as pinned; no smaller layout was considered.",
+}
+CLOSEST = "Split for speed: more GPUs come closer to a service level that none of the layouts meets."
+MORE_REPLICAS = "More throughput than one replica has comes from replicas, not from a wider split."
+NOTHING_FITS = "No layout of the allowed GPUs holds the weights and the cache for the stated load."
+RULES = {
+    Rule.ONE_GPU.value: "one GPU if it fits",
+    Rule.TENSOR_IN_NODE.value: "one node: as much tensor parallelism as is needed",
+    Rule.TENSOR_AND_PIPELINE.value: "several nodes: TP = GPUs of the node, PP = nodes",
+    Rule.PIPELINE.value: "pipeline stages where tensor parallelism does not divide or reach",
+    Rule.CROSS_NODE_TENSOR.value: "tensor parallelism over nodes, as opted in",
+    Rule.DATA_EXPERT.value: "mixture of experts: data-parallel attention with expert parallelism",
+    Rule.PINNED.value: "sizes pinned by the user",
+    Rule.NOTHING_FITS.value: "nothing fits; the nearest candidate is shown",
+}
+
+
+def fits(plan: Plan) -> bool:
+    """Whether the plan's layout holds the load, deployed or refused for its latency."""
+    return plan.rule != Rule.NOTHING_FITS.value
+
+
+def cause_text(plan: Plan) -> str:
+    """Why the model runs on as many GPUs, in one sentence."""
+    if not fits(plan):
+        return NOTHING_FITS
+    if plan.split_cause == SplitCause.LATENCY.value and plan.slo_predicted is False:
+        return CLOSEST
+    return CAUSES.get(plan.split_cause, plan.split_cause)
+
+
+def sizes_text(plan: Plan) -> str:
+    """The sizes in one phrase: ``TP8 x PP2``."""
+    text = f"TP{plan.tensor_parallel}"
+    if plan.pipeline_parallel > 1:
+        text += f" x PP{plan.pipeline_parallel}"
+    if plan.data_parallel > 1:
+        text += f" x DP{plan.data_parallel}"
+    return f"{text} with expert parallelism" if plan.expert_parallel else text
+
+
+def alternative_text(alternative: Alternative) -> str:
+    """The sizes of a candidate, stages included even where there is one."""
+    text = f"TP{alternative.tensor_parallel} x PP{alternative.pipeline_parallel}"
+    if alternative.data_parallel > 1 or alternative.expert_parallel:
+        text += f" x DP{alternative.data_parallel}" + (" EP" if alternative.expert_parallel else "")
+    return text
+
+
+def where_text(plan: Plan) -> str:
+    """Nodes and GPUs: ``2 nodes x 8 H100-SXM-80GB``."""
+    return f"{count_text(plan.nodes, 'node')} x {plan.gpus_per_node} {plan.gpu}"
+
+
+def context_tokens(plan: Plan) -> int:
+    """Tokens of the typical request, prompt and output."""
+    return plan.goal.input_tokens + plan.goal.output_tokens
+
+
+def step_terms(step: StepTime) -> tuple[tuple[str, float], ...]:
+    """The terms of one output token in milliseconds, in a fixed order."""
+    return (
+        ("weights", step.weights_ms),
+        ("KV cache", step.kv_cache_ms),
+        ("compute", step.compute_ms),
+        ("AllReduce", step.all_reduce_ms),
+        ("sends", step.send_ms),
+        ("all-to-all", step.all_to_all_ms),
+        ("launches", step.launch_ms),
+        ("prefill of others", step.prefill_ms),
+    )
+
+
+def gib_text(size: float) -> str:
+    """Bytes as GiB with one decimal, without the unit."""
+    return f"{size / GIB:.1f}"
+
+
+def size_text(size: float) -> str:
+    """Bytes of a message with their unit."""
+    return f"{size / 1024**2:.1f} MiB" if size >= 1024**2 else f"{size / 1024:.0f} KiB"
+
+
+def time_text(milliseconds: float) -> str:
+    """Milliseconds as people read latencies."""
+    if milliseconds >= 10_000:
+        return f"{milliseconds / 1000:.1f} s"
+    return f"{milliseconds:.0f} ms" if milliseconds >= 10 else f"{milliseconds:.1f} ms"
+
+
+def range_text(figure: Range) -> str:
+    """A range in one unit: ``64 to 87 ms``."""
+    if figure.high >= 2_000:
+        return f"{figure.low / 1000:.1f} to {figure.high / 1000:.1f} s"
+    digits = 0 if figure.high >= 10 else 1
+    return f"{figure.low:.{digits}f} to {figure.high:.{digits}f} ms"
+
+
+def count_text(count: int, noun: str) -> str:
+    """A number with its noun."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
