@@ -9,6 +9,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import accumulate
 
 from shardwright_planner.model import (
     Attention,
@@ -43,26 +44,46 @@ class Spec:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Layers that share one block table."""
+    """Layers that share one block table; ``block_tokens`` is how many tokens one of its blocks holds."""
 
     spec: Spec
     layers: tuple[int, ...]  # ascending
+    block_tokens: int = BLOCK_TOKENS
 
     def layers_between(self, start: int, stop: int) -> int:
         """How many of the group's layers a worker with layers ``start`` to ``stop - 1`` holds."""
         return bisect_left(self.layers, stop) - bisect_left(self.layers, start)
 
+    def request_blocks(self, tokens: int, in_flight: int | None) -> int:
+        """Blocks of one request of that length in this group."""
+        if self.spec.retention is Retention.STATE:
+            return 1
+        whole = -(-tokens // self.block_tokens)
+        if self.spec.retention is Retention.FULL:
+            return whole
+        if in_flight is None:
+            return min(whole, -(-self.spec.window // self.block_tokens) + 1)
+        return -(-min(self.spec.window - 1 + in_flight, tokens) // self.block_tokens) + 1
+
 
 @dataclass(frozen=True, slots=True)
 class CacheLayout:
-    """All groups of a model for one tensor size, with the block they share."""
+    """All groups of a model for one tensor size, with the block they share.
+
+    ``sizes`` is only there when all layers keep everything but differ in size: one group then holds them all
+    and a block is the sum over layers (vLLM's UniformTypeKVCacheSpecs); it gives the bytes per token of all
+    layers before each index.
+    """
 
     groups: tuple[Group, ...]
     block_tokens: int
-    page_bytes: int  # of one layer
+    page_bytes: int  # of one layer; the largest where they differ
+    sizes: tuple[int, ...] = ()
 
     def block_bytes(self, start: int, stop: int) -> int:
         """Bytes of one block on a worker that holds layers ``start`` to ``stop - 1``."""
+        if self.sizes:
+            return (self.sizes[stop] - self.sizes[start]) * self.block_tokens
         fullest = max((group.layers_between(start, stop) for group in self.groups), default=0)
         return fullest * self.page_bytes
 
@@ -72,17 +93,7 @@ class CacheLayout:
         With ``in_flight`` (tokens that may be scheduled ahead) windows are counted as the engine admits them;
         without, as they stand in steady decoding.
         """
-        return sum(self._blocks(group.spec, tokens, in_flight) for group in self.groups)
-
-    def _blocks(self, spec: Spec, tokens: int, in_flight: int | None) -> int:
-        if spec.retention is Retention.STATE:
-            return 1
-        whole = -(-tokens // self.block_tokens)
-        if spec.retention is Retention.FULL:
-            return whole
-        if in_flight is None:
-            return min(whole, -(-spec.window // self.block_tokens) + 1)
-        return -(-min(spec.window - 1 + in_flight, tokens) // self.block_tokens) + 1
+        return sum(group.request_blocks(tokens, in_flight) for group in self.groups)
 
     @property
     def is_uniform(self) -> bool:
@@ -102,17 +113,19 @@ def layer_spec(kind: LayerKind, tensor: int, element_bytes: float, cache_dtype: 
         case LatentAttention() as a:
             # One compressed vector, whole on every tensor rank: never divided.
             size = int((a.kv_lora_rank + a.qk_rope_dim) * element_bytes)
-            return Spec(Retention.FULL, LATENT_OPAQUE_BYTES if cache_dtype == "fp8_ds_mla" else size)
+            if cache_dtype == "fp8_ds_mla":
+                size = LATENT_OPAQUE_BYTES
+            return Spec(Retention.FULL, size + index_bytes(a))
         case Mamba() as m:
             groups = m.groups if m.groups % tensor == 0 else tensor
             conv = (m.heads * m.head_dim + 2 * groups * m.state_size) * (m.conv_kernel - 1) // tensor
             state = m.heads * m.head_dim * m.state_size // tensor
-            return Spec(Retention.STATE, 0, state_bytes=2 * (conv + state))
+            return Spec(Retention.STATE, 0, state_bytes=2 * conv + m.state_item_bytes * state)
         case LinearAttention() as a:
             width = 2 * a.key_heads * a.key_dim + a.value_heads * a.value_dim
             conv = width * (a.conv_kernel - 1) // tensor
             state = a.value_heads * a.value_dim * a.key_dim // tensor
-            return Spec(Retention.STATE, 0, state_bytes=2 * (conv + state))
+            return Spec(Retention.STATE, 0, state_bytes=2 * conv + a.state_item_bytes * state)
         case None:
             return None
 
@@ -140,14 +153,46 @@ class CacheTable:
             target = lists[kind]
             if target is not None:
                 target.append(index)
-        token_bytes = max((spec.token_bytes for spec in members), default=0)
-        state_bytes = max((spec.state_bytes for spec in members), default=0)
-        block = _block_tokens(token_bytes, state_bytes)
-        size = _group_size([len(layers) for layers in members.values()])
-        groups = [
-            Group(spec, tuple(part)) for spec, layers in members.items() for part in _strided(layers, size)
-        ]
-        return CacheLayout(tuple(groups), block, max(token_bytes * block, state_bytes))
+        return _arranged(members, len(self.model.layers))
+
+
+def index_bytes(latent: LatentAttention) -> int:
+    """Bytes per token of a sparse model's indexer: its key in 8 bits and a 32-bit scale per 128 elements."""
+    return latent.index_dim + -(-latent.index_dim // 128) * 4
+
+
+def _arranged(members: dict[Spec, list[int]], layer_count: int) -> CacheLayout:
+    token_bytes = max((spec.token_bytes for spec in members), default=0)
+    if len(members) > 1 and all(spec.retention is Retention.FULL for spec in members):
+        return _summed(members, layer_count, token_bytes)
+    state_bytes = max((spec.state_bytes for spec in members), default=0)
+    block = _block_tokens(token_bytes, state_bytes)
+    page = max(token_bytes * block, state_bytes)
+    size = _group_size([len(layers) for layers in members.values()])
+    groups = [
+        Group(spec, tuple(part), _tokens_per_page(spec, page, block))
+        for spec, layers in members.items()
+        for part in _strided(layers, size)
+    ]
+    return CacheLayout(tuple(groups), block, page)
+
+
+def _summed(members: dict[Spec, list[int]], layer_count: int, largest: int) -> CacheLayout:
+    per_layer = [0] * layer_count
+    for spec, layers in members.items():
+        for layer in layers:
+            per_layer[layer] = spec.token_bytes
+    everything = tuple(sorted(layer for layers in members.values() for layer in layers))
+    group = Group(next(iter(members)), everything)
+    return CacheLayout((group,), BLOCK_TOKENS, largest * BLOCK_TOKENS, (0, *accumulate(per_layer)))
+
+
+def _tokens_per_page(spec: Spec, page: int, block: int) -> int:
+    # Pages have one size (unify_kv_cache_spec_page_size): a type with fewer bytes per token gets longer blocks
+    # where its page divides the common one, and is padded elsewhere.
+    if not spec.token_bytes or page % (spec.token_bytes * block):
+        return block
+    return page // spec.token_bytes
 
 
 def _block_tokens(token_bytes: int, state_bytes: int) -> int:

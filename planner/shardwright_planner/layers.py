@@ -39,7 +39,8 @@ UNGATED = frozenset(
 # Families that put a bias on the query, key and value projections without a key that says so.
 QKV_BIAS = frozenset({"qwen2", "qwen2_moe", "qwen2_vl", "qwen2_5_vl", "gpt2", "opt", "phi", "gpt_bigcode"})
 QK_NORM_PREFIXES = ("qwen3", "gemma3", "gemma4")
-FOUR_NORM_PREFIXES = ("gemma2", "gemma3", "gemma4")
+FOUR_NORM_PREFIXES = ("gemma2", "gemma3", "gemma4", "glm4")
+STATE_DTYPE_BYTES = {"float32": 4}
 
 
 def layer_kinds(keys: Keys, model_type: str) -> list[LayerKind]:
@@ -58,7 +59,15 @@ def layer_kinds(keys: Keys, model_type: str) -> list[LayerKind]:
     kinds = []
     for index in range(count):
         feed_forward: FeedForward | None = sparse if sparse and _is_sparse(keys, index) else dense
-        kinds.append(LayerKind(mixer=mixers[index], feed_forward=feed_forward, norms=norms))
+        beside = dense if keys.flag("enable_moe_block") and feed_forward is sparse else None
+        kinds.append(
+            LayerKind(
+                mixer=mixers[index],
+                feed_forward=feed_forward,
+                beside=beside,
+                norms=norms + 3 * (beside is not None),
+            )
+        )
     return kinds
 
 
@@ -79,6 +88,7 @@ def _mixers(keys: Keys, model_type: str, count: int) -> list[Mixer]:
     if keys.has("kv_lora_rank"):
         return [_latent(keys)] * count
     full = _attention(keys, model_type)
+    wide = _global_attention(keys, full)
     windows = _windows(keys, model_type, count)
     linear = _linear_layers(keys, count)
     recurrent = _linear_attention(keys) if linear else None
@@ -87,8 +97,22 @@ def _mixers(keys: Keys, model_type: str, count: int) -> list[Mixer]:
         if recurrent is not None and index in linear:
             mixers.append(recurrent)
         else:
-            mixers.append(replace(full, window=windows[index]))
+            mixers.append(replace(full if windows[index] else wide, window=windows[index]))
     return mixers
+
+
+def _global_attention(keys: Keys, local: Attention) -> Attention:
+    # Gemma 4: layers that attend to everything have heads of another size and number than windowed ones.
+    head_dim = keys.optional_size("global_head_dim")
+    if not head_dim:
+        return local
+    return replace(
+        local,
+        kv_heads=keys.optional_size("num_global_key_value_heads") or local.kv_heads,
+        head_dim=head_dim,
+        value_dim=head_dim,
+        shared_kv=keys.flag("attention_k_eq_v"),
+    )
 
 
 def _attention(keys: Keys, model_type: str) -> Attention:
@@ -106,10 +130,21 @@ def _attention(keys: Keys, model_type: str) -> Attention:
         value_dim=keys.optional_size("v_head_dim") or head_dim,
         qkv_bias=bias,
         output_bias=keys.flag("attention_bias") and model_type not in QKV_BIAS,
-        qk_norm=model_type.startswith(QK_NORM_PREFIXES),
+        qk_norm=model_type.startswith(QK_NORM_PREFIXES) or keys.flag("use_qk_norm"),
+        qk_norm_width=_norm_width(keys, model_type, heads, kv_heads or heads, head_dim),
         sinks=model_type == "gpt_oss",
         output_gate=keys.flag("attn_output_gate") or model_type == "qwen3_next",
     )
+
+
+def _norm_width(keys: Keys, model_type: str, heads: int, kv_heads: int, head_dim: int) -> int:
+    per_layer = keys.text("qk_norm_type") == "per_layer" or model_type in {"olmo2", "olmo3"}
+    return (heads + kv_heads) * head_dim if per_layer else 0
+
+
+def _state_item_bytes(keys: Keys) -> int:
+    stated = keys.text("mamba_ssm_dtype", "mamba_ssm_cache_dtype")
+    return STATE_DTYPE_BYTES.get(stated, 2)
 
 
 def _latent(keys: Keys) -> LatentAttention:
@@ -120,6 +155,8 @@ def _latent(keys: Keys) -> LatentAttention:
         qk_nope_dim=keys.size("qk_nope_head_dim"),
         qk_rope_dim=keys.size("qk_rope_head_dim"),
         value_dim=keys.size("v_head_dim"),
+        index_heads=keys.optional_size("index_n_heads") or 0,
+        index_dim=keys.optional_size("index_head_dim") or 0,
     )
 
 
@@ -130,6 +167,7 @@ def _mamba(keys: Keys) -> Mamba:
         groups=keys.size("n_groups", "mamba_n_groups"),
         state_size=keys.size("ssm_state_size", "mamba_d_state"),
         conv_kernel=keys.size("conv_kernel", "mamba_d_conv"),
+        state_item_bytes=_state_item_bytes(keys),
     )
 
 
@@ -140,6 +178,7 @@ def _linear_attention(keys: Keys) -> LinearAttention:
         key_dim=keys.size("linear_key_head_dim"),
         value_dim=keys.size("linear_value_head_dim"),
         conv_kernel=keys.size("linear_conv_kernel_dim"),
+        state_item_bytes=_state_item_bytes(keys),
     )
 
 

@@ -20,6 +20,8 @@ class Attention:
     qkv_bias: bool = False
     output_bias: bool = False
     qk_norm: bool = False
+    shared_kv: bool = False  # V is K: one projection, cached as both (Gemma 4's full layers)
+    qk_norm_width: int = 0  # of norms over all heads together instead of one head (MiniMax-M2, OLMo)
     sinks: bool = False  # one learned scalar per head (gpt-oss)
     output_gate: bool = False  # the query projection is twice as wide (Qwen3-Next)
 
@@ -34,6 +36,8 @@ class LatentAttention:
     qk_nope_dim: int
     qk_rope_dim: int
     value_dim: int
+    index_heads: int = 0  # of the indexer that picks which tokens to attend to (DeepSeek-V3.2, GLM-5)
+    index_dim: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +49,7 @@ class Mamba:
     groups: int
     state_size: int
     conv_kernel: int
+    state_item_bytes: int = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +61,7 @@ class LinearAttention:
     key_dim: int
     value_dim: int
     conv_kernel: int
+    state_item_bytes: int = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,10 +93,15 @@ FeedForward = DenseMlp | Experts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerKind:
-    """One kind of layer. ``unquantized`` names the modules that a quantized checkpoint leaves in 16 bits."""
+    """One kind of layer.
+
+    ``beside`` is a dense block next to the experts (Gemma 4). ``unquantized`` names the modules that a
+    quantized checkpoint leaves in 16 bits.
+    """
 
     mixer: Mixer | None
     feed_forward: FeedForward | None
+    beside: DenseMlp | None = None
     norms: int = 2  # vectors of the hidden size
     unquantized: frozenset[str] = frozenset()
 

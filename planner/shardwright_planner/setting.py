@@ -77,7 +77,8 @@ def _setting(request: PlanRequest, model: ModelFacts, pool: Pool, engine: Engine
     options = request.engine
     dtype = _dtype(model, options, pool)
     cache_dtype, cache_bytes = _cache(model, options, DTYPE_BYTES[dtype])
-    tokens, sequences = engine.batch_limits(pool.gpu)
+    longest = request.workload.max_model_length or model.max_position
+    tokens, sequences = engine.batch_limits(pool.gpu, longest)
     # The default stops short of the stated load on small GPUs (256 on an A10), and the plan must run what it
     # promises.
     sequences = options.max_num_seqs or max(sequences, request.service_level.concurrency)

@@ -92,7 +92,8 @@ def _mixer(kind: LayerKind, hidden: int) -> Iterator[Matrix]:
 def _attention(a: Attention, hidden: int) -> Iterator[Matrix]:
     queries = a.heads * a.head_dim * (2 if a.output_gate else 1)
     yield Matrix("self_attn.q_proj", Part.MIXER, queries, hidden, Split.COLUMN, bias=a.qkv_bias)
-    for name, width in (("k_proj", a.head_dim), ("v_proj", a.value_dim)):
+    sides = (("k_proj", a.head_dim),) if a.shared_kv else (("k_proj", a.head_dim), ("v_proj", a.value_dim))
+    for name, width in sides:
         yield Matrix(
             f"self_attn.{name}",
             Part.MIXER,
@@ -103,7 +104,9 @@ def _attention(a: Attention, hidden: int) -> Iterator[Matrix]:
             heads=a.kv_heads,
         )
     yield Matrix("self_attn.o_proj", Part.MIXER, hidden, a.heads * a.value_dim, Split.ROW, bias=a.output_bias)
-    if a.qk_norm:
+    if a.qk_norm_width:
+        yield _vector("self_attn.qk_norm", a.qk_norm_width)
+    elif a.qk_norm:
         yield _vector("self_attn.qk_norm", 2 * a.head_dim)
     if a.sinks:
         yield _vector("self_attn.sinks", a.heads, Split.COLUMN)
@@ -123,8 +126,20 @@ def _latent(a: LatentAttention, hidden: int) -> Iterator[Matrix]:
     expanded = a.heads * (a.qk_nope_dim + a.value_dim)
     yield Matrix("self_attn.kv_b_proj", Part.MIXER, expanded, a.kv_lora_rank, Split.COLUMN)
     yield Matrix("self_attn.o_proj", Part.MIXER, hidden, a.heads * a.value_dim, Split.ROW)
+    if a.index_dim:
+        yield from _indexer(a, hidden)
     # vLLM keeps 16-bit copies of the KV-up projection for the absorbed decode path (MLAAttention).
     yield Matrix("absorbed", Part.VECTOR, expanded, a.kv_lora_rank, Split.COLUMN, derived=True)
+
+
+def _indexer(a: LatentAttention, hidden: int) -> Iterator[Matrix]:
+    # Whole on every tensor rank (models/deepseek_v2.py, Indexer).
+    name = "self_attn.indexer"
+    queries = a.index_heads * a.index_dim
+    yield Matrix(f"{name}.wq_b", Part.MIXER, queries, a.q_lora_rank or hidden, Split.REPLICATED)
+    yield Matrix(f"{name}.wk", Part.MIXER, a.index_dim, hidden, Split.REPLICATED)
+    yield Matrix(f"{name}.weights_proj", Part.ROUTER, a.index_heads, hidden, Split.REPLICATED)
+    yield _vector(f"{name}.k_norm", 2 * a.index_dim)
 
 
 def _mamba(m: Mamba, hidden: int) -> Iterator[Matrix]:
@@ -150,7 +165,7 @@ def _linear_attention(a: LinearAttention, hidden: int) -> Iterator[Matrix]:
 def _feed_forward(kind: LayerKind, hidden: int) -> Iterator[Matrix]:
     match kind.feed_forward:
         case DenseMlp() as mlp:
-            yield from _mlp("mlp", Part.MLP, mlp.intermediate, hidden, gated=mlp.gated, bias=mlp.bias)
+            yield from _dense_mlp(mlp, hidden)
         case Experts() as moe:
             yield Matrix("mlp.gate", Part.ROUTER, moe.count, hidden, Split.REPLICATED, bias=moe.router_bias)
             yield from _mlp(
@@ -168,8 +183,14 @@ def _feed_forward(kind: LayerKind, hidden: int) -> Iterator[Matrix]:
                 )
             if moe.shared_gate:
                 yield Matrix("mlp.shared_expert_gate", Part.ROUTER, 1, hidden, Split.REPLICATED)
+            if kind.beside is not None:
+                yield from _dense_mlp(kind.beside, hidden)
         case None:
             return
+
+
+def _dense_mlp(mlp: DenseMlp, hidden: int) -> Iterator[Matrix]:
+    yield from _mlp("mlp", Part.MLP, mlp.intermediate, hidden, gated=mlp.gated, bias=mlp.bias)
 
 
 def _mlp(

@@ -1,4 +1,4 @@
-"""Memory of a start-up against logs that people published, on the version that the constants come from."""
+"""Memory of a start-up against logs that people published, on the version that most constants come from."""
 
 import pytest
 
@@ -68,7 +68,9 @@ def test_the_head_and_the_sampler_weigh_on_the_last_stage_only():
     fit = made.fit(Layout(tensor=1, pipeline=4, gpus_per_node=4, partition=(8, 8, 8, 8)))
     activations = [stage.activation for stage in fit.stages]
     assert activations[:3] == [activations[0]] * 3
-    assert activations[3] - activations[0] == int(3.7 * 1024 * 128_256 * 4)
+    # The engine's own log of this start-up: 1.05 GiB in the middle, 2.01 GiB on the last stage.
+    assert activations[1] / GIB == pytest.approx(1.05, abs=0.05)
+    assert activations[3] / GIB == pytest.approx(2.01, abs=0.05)
     assert fit.stages[0].weights > fit.stages[1].weights
 
 
@@ -100,9 +102,9 @@ def test_a_patch_version_counts_as_its_minor(version):
     assert find_engine(version).version == "0.33"
 
 
-@pytest.mark.parametrize("version", ["0.11.0", "latest", "", "033"])
+@pytest.mark.parametrize("version", ["0.5.4", "0.34.0", "latest", "", "033"])
 def test_an_unknown_version_lists_the_known_ones(version):
-    with pytest.raises(PlanInputError, match=r"known versions of vLLM are 0\.19, 0\.32, 0\.33"):
+    with pytest.raises(PlanInputError, match=r"known versions of vLLM are 0\.6 to 0\.33"):
         find_engine(version)
 
 

@@ -1,0 +1,125 @@
+"""What the engine holds besides weights and cache: peak activation, CUDA and NCCL buffers, CUDA graphs.
+
+vLLM measures these in a profiling run and takes what is left for the cache (v1/worker/gpu_worker.py), so the
+planner has to foresee the run. Its peak is either the network on a full step or the sampler on a full batch
+of logits; which constants apply depends on the engine's version. All constants are fitted by
+tests/planner/calibration.py on published start-up logs.
+"""
+
+from dataclasses import dataclass
+
+from shardwright_planner.gpu import GIB
+from shardwright_planner.layout import Layout
+from shardwright_planner.setting import Setting
+from shardwright_planner.tensors import Part, Split
+from shardwright_planner.weights import WeightTable, rank_elements
+
+# Hidden-size tensors that live at once beside the widest part of a layer: input, residual, output, a copy.
+HIDDEN_COPIES = 4
+# Encoder outputs of a full step in the cache of the profiling run, and their copy merged into the prompt.
+ENCODER_COPIES = 2
+# Larger batches of one expert call are worked off in chunks of this many tokens (VLLM_FUSED_MOE_CHUNK_SIZE).
+EXPERT_CHUNK_TOKENS = 16384
+# CUDA graphs at the default capture sizes: fixed, per layer of a stage, and for sparse layers on top.
+GRAPH_BYTES = int(0.34 * GIB)
+GRAPH_LAYER_BYTES = int(0.017 * GIB)
+GRAPH_EXPERTS_BYTES = int(0.55 * GIB)
+LARGEST_CAPTURE = 512
+# In use before the engine measures: the context, and with NCCL its channels (same logs).
+START_BYTES = int(0.51 * GIB)
+START_WITH_NCCL_BYTES = int(1.55 * GIB)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overhead:
+    """Bytes outside weights, activations and cache on one rank.
+
+    ``graph_bytes`` and ``graph_layer_bytes`` count against the utilization only where the version subtracts
+    them; elsewhere they must find room in what the utilization leaves.
+    """
+
+    context_bytes: int
+    graph_bytes: int
+    graph_layer_bytes: int
+    subtracted: bool
+    start_bytes: int
+
+    def counted(self, layers: int) -> int:
+        """What counts against the utilization on a stage of that many layers."""
+        return self.context_bytes + (self.graphs(layers) if self.subtracted else 0)
+
+    def beside(self, layers: int) -> int:
+        """What is used beside the utilization."""
+        return self.start_bytes + (0 if self.subtracted else self.graphs(layers))
+
+    def graphs(self, layers: int) -> int:
+        """CUDA graphs of a stage."""
+        return self.graph_bytes + self.graph_layer_bytes * layers
+
+
+def overhead_of(setting: Setting, layout: Layout) -> Overhead:
+    """Overheads of each rank of a layout."""
+    memory = setting.engine.memory
+    ranks = layout.tensor * layout.data
+    context = memory.context_bytes
+    if ranks > 1:
+        context = memory.nccl_bytes + memory.nccl_rank_bytes * min(ranks, 16)
+    # Graphs are captured up to twice the sequences of a step and share one pool, so that the largest batch
+    # sets most of its size.
+    share = min(1.0, max(0.1, 2 * setting.max_num_seqs / LARGEST_CAPTURE))
+    experts = GRAPH_EXPERTS_BYTES if setting.model.is_moe else 0
+    return Overhead(
+        context_bytes=context,
+        graph_bytes=int(share * (GRAPH_BYTES + experts)),
+        graph_layer_bytes=int(share * GRAPH_LAYER_BYTES),
+        subtracted=setting.engine.graphs_subtracted,
+        start_bytes=START_WITH_NCCL_BYTES if ranks > 1 else START_BYTES,
+    )
+
+
+def activation_bytes(setting: Setting, table: WeightTable, layout: Layout) -> tuple[int, int]:
+    """Peak activation of every stage but the last, and of the last one, where the sampler runs."""
+    model, size = setting.model, setting.dtype_bytes
+    tokens, rows = setting.max_num_batched_tokens, min(setting.max_num_seqs, setting.max_num_batched_tokens)
+    hidden = tokens * model.hidden_size * size
+    memory = setting.engine.memory
+    network = tokens * size * _widest(table, layout)
+    workspace = _workspace(setting, layout)
+    sampler = hidden + int(rows * model.vocab_size * (4 * memory.sampler_copies + size))
+    always = 2 * hidden if layout.pipeline > 1 else 0  # hidden state and residual of the neighbour stage
+    if model.tower_parameters:
+        always += ENCODER_COPIES * hidden
+    if memory.workspace_kept:
+        return always + workspace + network, always + workspace + max(network, sampler)
+    return always + network + workspace, always + max(network + workspace, sampler)
+
+
+def _widest(table: WeightTable, layout: Layout) -> int:
+    # Elements per token at the widest place of a layer: what a block's first matrices put out, and for an
+    # MLP their product besides.
+    widest = 0
+    for matrices in table.matrices:
+        mixer = mlp = 0
+        for matrix in matrices:
+            if matrix.part is Part.MIXER and matrix.split is not Split.ROW:
+                mixer += rank_elements(matrix, layout.tensor) // matrix.inputs
+            elif matrix.part in {Part.MLP, Part.SHARED} and matrix.split is Split.COLUMN:
+                mlp += matrix.outputs // layout.tensor
+        widest = max(widest, mixer, mlp + mlp // 2)
+    return HIDDEN_COPIES * table.model.hidden_size + widest
+
+
+def _workspace(setting: Setting, layout: Layout) -> int:
+    # Data-parallel attention gathers every rank's tokens before the experts and scatters them afterwards
+    # (all-gather and reduce-scatter, the default all-to-all backend).
+    model, size = setting.model, setting.dtype_bytes
+    moe = model.experts
+    if moe is None:
+        return 0
+    gathered = setting.max_num_batched_tokens * layout.data
+    exchange = 2 * gathered * model.hidden_size * size if layout.data > 1 else 0
+    if model.quantization and model.quantization.experts_only:
+        return exchange  # the MXFP4 kernels bring none of their own (start-up logs of gpt-oss)
+    width = -(-moe.intermediate // layout.expert_tensor)
+    inward = max(2 * width, model.hidden_size) + max(width, model.hidden_size)
+    return exchange + min(gathered, EXPERT_CHUNK_TOKENS) * moe.per_token * inward * size
