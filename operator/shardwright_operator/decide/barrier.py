@@ -6,6 +6,7 @@ one apply also carries the attempt's record, then the workers; and only when eve
 back-off is over, do both sets go up again.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 
@@ -89,11 +90,12 @@ def hold(group: Standing) -> GroupStep:
     scene, record = group.scene, group.record
     if not group.at_rest:
         cause = Reason(record.cause) if record.cause in set(Reason) else Reason.UNKNOWN
+        deletes = _remaining(group)
         return GroupStep(
             state=group.state(GroupPhase.RESTARTING, cause, f"waiting for {_going(group)}"),
             worker=group.empty_worker(),
-            deletes=_remaining(group),
-            requeue_after_s=_next_deadline_s(group),
+            deletes=deletes,
+            requeue_after_s=_next_look_s(group, deletes),
         )
     coming = _next_revision(group)
     fresh = record.retry != scene.retry or (
@@ -119,7 +121,7 @@ def await_leftovers(group: Standing) -> GroupStep:
     return GroupStep(
         state=group.state(GroupPhase.PENDING, Reason.STARTING, text),
         deletes=tuple(stuck),
-        requeue_after_s=_next_deadline_s(group),
+        requeue_after_s=_next_look_s(group, ()),
     )
 
 
@@ -188,11 +190,21 @@ def _is_stuck(group: Standing, pod: PodView) -> bool:
     return node is None or not node.ready
 
 
-def _next_deadline_s(group: Standing) -> float | None:
-    """When a pod that is still going becomes overdue, so that there is a pass then."""
+def _next_look_s(group: Standing, deletes: Sequence[Delete]) -> float | None:
+    """When a pod that is going becomes overdue, and when it may be forced away: no event tells of either.
+
+    A grace that this very pass shortens counts as it will be. Its answer is in the store before the watch
+    tells of it, which is then no news and starts no pass (a group waited for the old grace, once in a few).
+    """
     now = group.scene.now
-    due = [(p.deadline - now).total_seconds() + LOST_NODE_GRACE_S + 1 for p in group.pods if p.deadline]
-    return max(1.0, min(due)) if due else None
+    shortened = {delete.uid for delete in deletes if delete.grace_period_s}
+    looks = []
+    for pod in group.pods:
+        deadline = now + timedelta(seconds=BROKEN_GRACE_S) if pod.uid in shortened else pod.deadline
+        if deadline is not None:
+            overdue = deadline + timedelta(seconds=1)
+            looks += [overdue, overdue + timedelta(seconds=LOST_NODE_GRACE_S)]
+    return min(((look - now).total_seconds() for look in looks if look > now), default=None)
 
 
 def _delete_pod(pod: PodView, grace_period_s: int, why: str) -> Delete:

@@ -263,3 +263,20 @@ def test_the_half_of_a_group_whose_other_half_cannot_be_is_taken_down(*, foreign
 def test_a_refusal_of_what_is_wanted_no_more_is_forgotten(world: SimulatedWorld, *, foreign: bool) -> None:
     decision = decide_with(world, refuse(world, "Service", "llama-1-ranks", foreign=foreign))
     assert (decision.stages, decision.status) == ((), None)
+
+
+def test_a_pod_whose_grace_was_cut_short_is_looked_at_when_it_becomes_overdue(world: SimulatedWorld) -> None:
+    node = strand(world, WORKER)
+    world.reconcile()
+    world.controllers()
+    world.remove("Pod", LEADER)
+    # This pass shortens the grace; nothing but its own time tells when to come back.
+    first = world.reconcile().requeue_after_s
+    assert first == 3
+    world.now += timedelta(seconds=first)
+    second = world.reconcile().requeue_after_s
+    assert message_of_group(world) == f"waiting for pod {WORKER}, which node {node} does not end"
+    assert (second, WORKER in world.pods) == (30, True)
+    world.now += timedelta(seconds=second)
+    world.reconcile()
+    assert WORKER not in world.pods
