@@ -240,6 +240,7 @@ def _experts(keys: Keys, model_type: str) -> Experts | None:
         intermediate=width,
         shared_intermediate=shared,
         shared_gate=model_type.startswith(("qwen2_moe", "qwen3_next", "qwen3_5_moe")),
+        latent=keys.optional_size("moe_latent_size") or 0,
         router_bias=_router_bias(keys, model_type),
         gated=model_type not in UNGATED,
         bias=model_type == "gpt_oss",

@@ -102,7 +102,11 @@ class Legality:
                 case _:
                     pass
         for _, matrix in self._matrices:
-            if matrix.part in {Part.MLP, Part.SHARED} and _split_width(matrix) % tensor:
+            if (
+                matrix.part in {Part.MLP, Part.SHARED}
+                and matrix.split is not Split.REPLICATED
+                and _split_width(matrix) % tensor
+            ):
                 yield f"{matrix.name} has width {_split_width(matrix)}, which does not divide by TP {tensor}"
         vocabulary = padded_vocabulary(self.model.vocab_size)
         if vocabulary % tensor:

@@ -82,6 +82,7 @@ class Experts:
     intermediate: int
     shared_intermediate: int = 0  # of all shared experts together
     shared_gate: bool = False
+    latent: int = 0  # width that tokens are projected to before routed experts (Nemotron 3); 0 = hidden size
     router_bias: bool = False
     gated: bool = True
     bias: bool = False

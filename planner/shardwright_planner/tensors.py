@@ -172,11 +172,14 @@ def _feed_forward(kind: LayerKind, hidden: int) -> Iterator[Matrix]:
                 "mlp.experts",
                 Part.EXPERT,
                 moe.intermediate,
-                hidden,
+                moe.latent or hidden,
                 gated=moe.gated,
                 bias=moe.bias,
                 copies=moe.count,
             )
+            if moe.latent:
+                yield Matrix("mlp.fc1_latent_proj", Part.SHARED, moe.latent, hidden, Split.REPLICATED)
+                yield Matrix("mlp.fc2_latent_proj", Part.SHARED, hidden, moe.latent, Split.REPLICATED)
             if moe.shared_intermediate:
                 yield from _mlp(
                     "mlp.shared_expert", Part.SHARED, moe.shared_intermediate, hidden, gated=moe.gated

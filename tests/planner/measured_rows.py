@@ -1,0 +1,300 @@
+"""Published measurements as questions to the planner: one record per row, or the column that is missing.
+
+The files have the columns of two public collections: start-up memory of vLLM (capacity) and serving latency
+(latency). A row is asked exactly as the engine was started; what it does not say takes the default of that
+engine version.
+"""
+
+import csv
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+
+from shardwright_planner import (
+    EngineOptions,
+    ModelFacts,
+    PlanInputError,
+    PlanRequest,
+    Pool,
+    ServiceLevel,
+    Workload,
+    find_gpu,
+    find_model,
+    model_names,
+)
+from shardwright_planner.engine import find_engine
+from shardwright_planner.layout import Layout
+from shardwright_planner.partition import own_partition
+from shardwright_planner.quantization import parse_quantization
+
+Row = Mapping[str, str]
+STARTED = {"fit": True, "oom": False, "kv_too_small": False, "invalid_config": False}
+
+CHANNEL_FP8 = {
+    "quant_method": "compressed-tensors",
+    "ignore": ["lm_head"],
+    "config_groups": {"all": {"weights": {"num_bits": 8, "type": "float"}, "input_activations": {"num_bits": 8}}},
+}
+CHANNEL_INT8 = {
+    "quant_method": "compressed-tensors",
+    "ignore": ["lm_head"],
+    "config_groups": {"all": {"weights": {"num_bits": 8, "type": "int"}, "input_activations": {"num_bits": 8}}},
+}
+GROUP_INT4 = {"quant_method": "gptq", "bits": 4, "group_size": 128}
+# Endings by which people who quantize a model mark the checkpoint.
+ENDINGS = (
+    (r"[-.](fp8[-_]dynamic|fp8)$", CHANNEL_FP8),
+    (r"[-.](quantized\.)?w8a8$", CHANNEL_INT8),
+    (r"[-.](quantized\.)?(int4-)?w4a16$", GROUP_INT4),
+    (r"[-.](gptq|awq|int4|gptq-int4|awq-int4)$", GROUP_INT4),
+)
+
+
+class Unscored(Exception):  # noqa: N818  not an error: the row lacks something
+    """A row that cannot be scored, with the column that is missing or says nothing usable."""
+
+    def __init__(self, column: str) -> None:
+        super().__init__(column)
+        self.column = column
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapacityRow:
+    """One start-up. Sizes in GiB; None where it was not published."""
+
+    id: str
+    model: str
+    request: PlanRequest
+    tensor: int
+    pipeline: int
+    data: int
+    expert: bool
+    weights: float | None
+    available: float | None
+    tokens: float | None
+    activation: float | None
+    context: float | None
+    graphs: float | None
+    started: bool | None
+
+    @property
+    def layout(self) -> Layout:
+        """The sizes that the engine was started with, on as few nodes of the pool as hold them."""
+        world = self.tensor * self.pipeline * self.data
+        layers = self.request.model.layer_count
+        stages = min(self.pipeline, layers)
+        return Layout(
+            tensor=self.tensor,
+            pipeline=self.pipeline,
+            data=self.data,
+            expert=self.expert,
+            gpus_per_node=world,
+            partition=own_partition(layers, stages),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatencyRow:
+    """One measured serving point; seconds. ``peers`` are other predictors' (TPOT, TTFT) by name."""
+
+    id: str
+    model: str
+    system: str
+    request: PlanRequest
+    layout: Layout
+    token_s: float
+    first_s: float | None
+    peers: Mapping[str, tuple[float | None, float | None]]
+
+
+def read_rows(path: Path) -> list[Row]:
+    """Every row of a CSV file with a header."""
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def capacity_row(row: Row) -> CapacityRow:
+    """The start-up that a row describes.
+
+    Raises:
+        Unscored: naming the first column without which nothing can be asked.
+    """
+    version = _version(row.get("vllm_version", ""))
+    model = _model(row.get("model_id", ""), row.get("quantization", ""))
+    gpu = _gpu(row.get("gpu", ""))
+    tensor = _whole(row.get("tp", ""))
+    if tensor is None:
+        raise Unscored("tp")
+    pipeline, data = _whole(row.get("pp", "")) or 1, _whole(row.get("dp", "")) or 1
+    values = [_number(row.get(name, "")) for name in ("weights_gib_per_gpu", "available_kv_gib", "kv_tokens")]
+    started = STARTED.get(row.get("outcome", "").strip().lower())
+    if started is None and all(value is None for value in values):
+        raise Unscored("outcome")
+    stated = re.search(r"\bdtype=(\w+)", row.get("notes", ""))
+    longest = _whole(row.get("max_model_len", "")) or model.max_position
+    request = PlanRequest(
+        model=replace(model, max_position=max(model.max_position, longest)),
+        pools=(Pool(gpu=gpu, gpus_per_node=max(8, tensor * pipeline * data), nodes=1),),
+        workload=Workload(input_tokens=1, output_tokens=1, max_model_length=max(2, longest)),
+        service_level=ServiceLevel(concurrency=1),
+        engine=EngineOptions(
+            version=version,
+            dtype=stated.group(1) if stated else None,
+            quantization=_online(row.get("quantization", ""), model),
+            kv_cache_dtype=_cache_dtype(row.get("kv_dtype", "")),
+            gpu_memory_utilization=_number(row.get("gpu_memory_utilization", "")),
+            max_num_seqs=_whole(row.get("max_num_seqs", "")),
+            max_num_batched_tokens=_whole(row.get("max_num_batched_tokens", "")),
+        ),
+    )
+    names = ("activation_gib", "non_torch_gib", "cudagraph_gib")
+    activation, context, graphs = (_number(row.get(name, "")) for name in names)
+    return CapacityRow(
+        id=row.get("id", ""),
+        model=model.name,
+        request=request,
+        tensor=tensor,
+        pipeline=pipeline,
+        data=data,
+        expert=row.get("ep", "").strip().lower() == "true",
+        weights=values[0],
+        available=values[1],
+        tokens=values[2],
+        activation=activation,
+        context=context,
+        graphs=graphs,
+        started=started,
+    )
+
+
+def latency_row(row: Row) -> LatencyRow:
+    """The serving point that a row describes.
+
+    Raises:
+        Unscored: naming the first column without which nothing can be asked.
+    """
+    scheme = row.get("gemm_quant_mode", "").strip().lower()
+    model = _model(row.get("model_path", ""), scheme if scheme != "nvfp4" else "")
+    if scheme == "fp8" and model.quantization is None:
+        model = replace(model, quantization=parse_quantization(CHANNEL_FP8))
+    system = row.get("system", "")
+    gpu = _gpu(system.replace("_", "-"))
+    needed = {name: _number(row.get(name, "")) for name in ("isl", "osl", "batch_size", "tp_size")}
+    for name, value in needed.items():
+        if not value:
+            raise Unscored(name)
+    token = _number(row.get("silicon_tpot_ms", ""))
+    if not token:
+        raise Unscored("silicon_tpot_ms")
+    first = _number(row.get("silicon_ttft_ms", ""))
+    tensor, pipeline = int(needed["tp_size"] or 1), int(_number(row.get("pp_size", "")) or 1)
+    data = int(_number(row.get("attention_dp_size", "")) or 1)
+    expert = (_number(row.get("moe_ep_size", "")) or 1) > 1
+    load = Workload(input_tokens=int(needed["isl"] or 1), output_tokens=int(needed["osl"] or 1))
+    # The engine's own context limit does not bear on latency.
+    model = replace(model, max_position=max(model.max_position, load.input_tokens + load.output_tokens))
+    world = tensor * pipeline * data
+    nodes = -(-world // 8)
+    return LatencyRow(
+        id=row.get("id", ""),
+        model=model.name,
+        system=system,
+        request=PlanRequest(
+            model=model,
+            pools=(Pool(gpu=gpu, gpus_per_node=8, nodes=nodes),),
+            workload=load,
+            # The file's batch is that of one attention rank.
+            service_level=ServiceLevel(concurrency=max(1, round((needed["batch_size"] or 1) * data))),
+        ),
+        layout=Layout(
+            tensor=tensor,
+            pipeline=pipeline,
+            data=data,
+            expert=expert,
+            nodes=nodes,
+            gpus_per_node=-(-world // nodes),
+            partition=own_partition(model.layer_count, pipeline),
+        ),
+        token_s=token / 1e3,
+        first_s=first / 1e3 if first else None,
+        peers=dict(_peers(row)),
+    )
+
+
+def _peers(row: Row) -> Iterator[tuple[str, tuple[float | None, float | None]]]:
+    for name in ("aic_silicon", "aic_sol", "fit9"):
+        pair = (_number(row.get(f"{name}_tpot_ms", "")), _number(row.get(f"{name}_ttft_ms", "")))
+        yield name, (pair[0] / 1e3 if pair[0] else None, pair[1] / 1e3 if pair[1] else None)
+
+
+def _version(text: str) -> str:
+    found = re.search(r"\d+\.\d+", text)
+    if found is None:
+        raise Unscored("vllm_version")
+    try:
+        return find_engine(found.group()).version
+    except PlanInputError as error:
+        raise Unscored("vllm_version") from error
+
+
+def _gpu(text: str):
+    for candidate in (text, text.split("(")[0], re.sub(r"-sxm$", "", text)):
+        try:
+            return find_gpu(candidate)
+        except PlanInputError:
+            continue
+    raise Unscored("gpu")
+
+
+def _model(name: str, scheme: str) -> ModelFacts:
+    found = find_model(name) or _by_ending(name, scheme) or _by_basename(name)
+    if found is None:
+        raise Unscored("model_id")
+    return found
+
+
+def _by_ending(name: str, scheme: str) -> ModelFacts | None:
+    for ending, section in ENDINGS:
+        base = re.sub(ending, "", name, flags=re.IGNORECASE)
+        if base == name:
+            continue
+        found = find_model(base) or _by_basename(base)
+        if found is not None and found.quantization is None:
+            return replace(found, name=name, quantization=parse_quantization(section))
+    return None
+
+
+def _by_basename(name: str) -> ModelFacts | None:
+    wanted = name.rsplit("/", maxsplit=1)[-1].lower()
+    full = _basenames().get(wanted) or _basenames().get(f"meta-{wanted}")
+    return find_model(full) if full else None
+
+
+@cache
+def _basenames() -> Mapping[str, str]:
+    return {name.rsplit("/", maxsplit=1)[-1].lower(): name for name in reversed(model_names())}
+
+
+def _online(scheme: str, model: ModelFacts) -> str | None:
+    return "fp8" if scheme.strip().lower() == "fp8" and model.quantization is None else None
+
+
+def _cache_dtype(text: str) -> str | None:
+    stated = text.strip().lower()
+    if stated in {"", "auto", "none"}:
+        return None
+    if not stated.startswith(("fp8", "bf16", "bfloat16", "fp16", "float16")):
+        raise Unscored("kv_dtype")
+    return {"bf16": "bfloat16", "fp16": "float16"}.get(stated, stated)
+
+
+def _number(text: str | None) -> float | None:
+    found = re.match(r"\s*(-?\d+(?:\.\d+)?)", text or "")
+    return float(found.group(1)) if found else None
+
+
+def _whole(text: str | None) -> int | None:
+    value = _number(text)
+    return int(value) if value else None
