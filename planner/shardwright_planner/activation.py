@@ -18,16 +18,21 @@ from shardwright_planner.weights import WeightTable, rank_elements
 HIDDEN_COPIES = 4
 # Encoder outputs of a full step in the cache of the profiling run, and their copy merged into the prompt.
 ENCODER_COPIES = 2
+PATCHES_PER_TOKEN = 4
 # Larger batches of one expert call are worked off in chunks of this many tokens (VLLM_FUSED_MOE_CHUNK_SIZE).
 EXPERT_CHUNK_TOKENS = 16384
 # CUDA graphs at the default capture sizes: fixed, per layer of a stage, and for sparse layers on top.
 GRAPH_BYTES = int(0.34 * GIB)
 GRAPH_LAYER_BYTES = int(0.017 * GIB)
-GRAPH_EXPERTS_BYTES = int(0.55 * GIB)
+GRAPH_EXPERTS_BYTES = int(0.65 * GIB)
 LARGEST_CAPTURE = 512
 # In use before the engine measures: the context, and with NCCL its channels (same logs).
 START_BYTES = int(0.51 * GIB)
 START_WITH_NCCL_BYTES = int(1.55 * GIB)
+START_EXPERTS_BYTES = int(0.46 * GIB)  # sparse models over several ranks, on top
+START_SLACK_BYTES = int(0.6 * GIB)  # start-ups with 0.64 GiB left ran, one with 0.40 did not (same logs)
+# NCCL's channels over PCIe: no multicast and no custom AllReduce buffers (start-ups on 24 GB boards).
+PCIE_NCCL_BYTES = int(0.15 * GIB)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,8 +54,11 @@ class Overhead:
         return self.context_bytes + (self.graphs(layers) if self.subtracted else 0)
 
     def beside(self, layers: int) -> int:
-        """What is used beside the utilization."""
-        return self.start_bytes + (0 if self.subtracted else self.graphs(layers))
+        """What is needed beside the utilization.
+
+        Versions that do not subtract CUDA graphs start and then run out of memory while capturing them.
+        """
+        return 0 if self.subtracted else self.start_bytes + self.graphs(layers) + START_SLACK_BYTES
 
     def graphs(self, layers: int) -> int:
         """CUDA graphs of a stage."""
@@ -61,9 +69,14 @@ def overhead_of(setting: Setting, layout: Layout) -> Overhead:
     """Overheads of each rank of a layout."""
     memory = setting.engine.memory
     ranks = layout.tensor * layout.data
+    on_nvlink = setting.pool.gpu.nvlink_domain > 1
     context = memory.context_bytes
-    if ranks > 1:
+    start = START_BYTES
+    if ranks > 1 and not on_nvlink:
+        context += PCIE_NCCL_BYTES
+    elif ranks > 1:
         context = memory.nccl_bytes + memory.nccl_rank_bytes * min(ranks, 16)
+        start = START_WITH_NCCL_BYTES + (START_EXPERTS_BYTES if setting.model.is_moe else 0)
     # Graphs are captured up to twice the sequences of a step and share one pool, so that the largest batch
     # sets most of its size.
     share = min(1.0, max(0.1, 2 * setting.max_num_seqs / LARGEST_CAPTURE))
@@ -73,25 +86,39 @@ def overhead_of(setting: Setting, layout: Layout) -> Overhead:
         graph_bytes=int(share * (GRAPH_BYTES + experts)),
         graph_layer_bytes=int(share * GRAPH_LAYER_BYTES),
         subtracted=setting.engine.graphs_subtracted,
-        start_bytes=START_WITH_NCCL_BYTES if ranks > 1 else START_BYTES,
+        start_bytes=start,
     )
 
 
-def activation_bytes(setting: Setting, table: WeightTable, layout: Layout) -> tuple[int, int]:
-    """Peak activation of every stage but the last, and of the last one, where the sampler runs."""
+def activation_bytes(setting: Setting, table: WeightTable, layout: Layout) -> tuple[int, int, int]:
+    """Peak activation of the first stage (encoders), of those between, and of the last one (the sampler).
+
+    With one stage only the last figure counts, the encoder included.
+    """
     model, size = setting.model, setting.dtype_bytes
     tokens, rows = setting.max_num_batched_tokens, min(setting.max_num_seqs, setting.max_num_batched_tokens)
     hidden = tokens * model.hidden_size * size
     memory = setting.engine.memory
+    kept = workspace = _workspace(setting, layout)
     network = tokens * size * _widest(table, layout)
-    workspace = _workspace(setting, layout)
-    sampler = hidden + int(rows * model.vocab_size * (4 * memory.sampler_copies + size))
-    always = 2 * hidden if layout.pipeline > 1 else 0  # hidden state and residual of the neighbour stage
-    if model.tower_parameters:
-        always += ENCODER_COPIES * hidden
     if memory.workspace_kept:
-        return always + workspace + network, always + workspace + max(network, sampler)
-    return always + network + workspace, always + max(network + workspace, sampler)
+        workspace = 0
+    else:
+        kept = 0
+    if layout.pipeline > 1:
+        kept += 2 * hidden  # hidden state and residual of the neighbour stage
+    sampler = hidden + int(rows * model.vocab_size * (4 * memory.sampler_copies + size))
+    between = network + workspace
+    encoder, outputs = 0, 0
+    if model.tower is not None:
+        outputs = ENCODER_COPIES * hidden
+        patches = model.tower.patches or tokens * PATCHES_PER_TOKEN
+        encoder = patches * model.tower.patch_elements * size
+    first = kept + outputs + max(between, encoder)
+    last = kept + max(between, sampler)
+    if layout.pipeline == 1:
+        last = kept + outputs + max(between, sampler, encoder)
+    return first, kept + between, last
 
 
 def _widest(table: WeightTable, layout: Layout) -> int:

@@ -15,14 +15,15 @@ from shardwright_planner.layers import layer_kinds
 from shardwright_planner.model import Experts, LayerKind, ModelFacts, Quantization
 from shardwright_planner.quantization import SkipList, parse_quantization, skipped_modules
 from shardwright_planner.tensors import Part, layer_matrices
+from shardwright_planner.towers import vision_tower
 from shardwright_planner.weights import parameter_count
 
 # transformers' own defaults where the key is absent: these families share the embedding with the head.
 TIED_BY_DEFAULT = ("gemma", "cohere", "gpt2", "opt", "bloom", "falcon", "gpt_bigcode")
 MOST_PARAMETERS = 10**14
 CHECKED_FAMILIES = (
-    *("llama", "mistral", "mixtral", "qwen2", "qwen3", "deepseek_v2", "deepseek_v3", "gpt_oss", "gemma2"),
-    *("gemma3", "kimi_k2"),
+    *("llama", "mistral", "mixtral", "qwen2", "qwen3", "deepseek_v2", "deepseek_v3", "gpt_oss"),
+    *("gemma", "granite", "phi", "kimi_k2", "kimi_vl", "glm_moe_dsa", "llava_next"),
 )
 DTYPES = {"bfloat16": "bfloat16", "float16": "float16", "half": "float16", "float32": "bfloat16"}
 
@@ -59,7 +60,7 @@ def model_from_config(config: Mapping[str, object], *, name: str) -> ModelFacts:
         max_position=_max_position(keys),
         dtype=_dtype(keys, top),
         quantization=quantization,
-        tower_parameters=_tower(top),
+        tower=vision_tower(top),
         extra_parameters=_extra(keys, layers, hidden),
         confidence="high" if model_type.startswith(CHECKED_FAMILIES) else "low",
         source_digest=_digest(config),
@@ -144,17 +145,6 @@ def _extra(keys: Keys, layers: list[LayerKind], hidden: int) -> int:
     return count * (
         sum(m.parameters for m in layer_matrices(kind, hidden)) + 2 * hidden * hidden + 3 * hidden
     )
-
-
-def _tower(top: Keys) -> int:
-    vision = top.section("vision_config")
-    if vision is None:
-        return 0
-    depth = vision.optional_size("depth", "num_hidden_layers", "layers") or 0
-    width = vision.optional_size("hidden_size", "embed_dim", "width") or 0
-    inward = vision.optional_size("intermediate_size") or 4 * width
-    patch = vision.optional_size("patch_size", "spatial_patch_size") or 14
-    return depth * (4 * width * width + 2 * width * inward) + 3 * patch * patch * width
 
 
 def _digest(config: Mapping[str, object]) -> str:

@@ -115,6 +115,7 @@ def assess(setting: Setting, table: WeightTable, cache: CacheLayout, layout: Lay
     margin = int(requested * margin_share(setting, layout))
     activations = activation_bytes(setting, table, layout)
     outside = overhead_of(setting, layout)
+    overrun = 0
     rows: list[_Room] = []
     known: dict[tuple[object, ...], _Room] = {}  # equal stages are counted once: there may be 64 of them
     last = layout.pipeline - 1
@@ -125,17 +126,15 @@ def assess(setting: Setting, table: WeightTable, cache: CacheLayout, layout: Lay
         row = known.get(key)
         if row is None:
             weights = table.stage_bytes(layout, stage, counts)
-            activation = activations[stage == last]
+            activation = activations[2 if stage == last else min(stage, 1)]
             overhead = outside.counted(stop - start)
-            # What the utilization leaves must hold the rest: versions that do not subtract CUDA graphs start
-            # and then run out of memory while capturing them.
-            allowed = min(requested, total - outside.beside(stop - start))
+            overrun = max(overrun, requested + outside.beside(stop - start) - total)
             row = known[key] = _Room(
                 layers=stop - start,
                 weights=weights,
                 activation=activation,
                 overhead=overhead,
-                cache=allowed - margin - overhead - weights - activation,
+                cache=requested - margin - overhead - weights - activation,
                 block=cache.block_bytes(start, stop),
             )
         rows.append(row)
@@ -149,7 +148,7 @@ def assess(setting: Setting, table: WeightTable, cache: CacheLayout, layout: Lay
             overhead=row.overhead,
             margin=margin,
             free=max(0, total - row.used - margin - blocks * row.block),
-            missing=max(0, wanted * row.block - row.cache),
+            missing=max(0, wanted * row.block - row.cache, overrun),
         )
         for row in known.values()
     }

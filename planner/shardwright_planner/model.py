@@ -128,11 +128,26 @@ class Quantization:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Tower:
+    """An encoder beside the language model, in 16 bits, on the first stage.
+
+    ``split_parameters`` are those that tensor ranks share out (its MLPs); the rest is held by each of them.
+    ``patch_elements`` live at once per patch while it runs; ``patches`` is how many patches profiling takes,
+    0 where the tokens of a step decide.
+    """
+
+    parameters: int
+    split_parameters: int
+    patch_elements: int
+    patches: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFacts:
     """Everything the planner knows of a model.
 
-    ``layers`` gives per layer the index into ``kinds``. ``tower_parameters`` are those of encoders beside the
-    language model. ``extra_parameters`` are in the checkpoint but not loaded for plain decoding (MTP layers).
+    ``layers`` gives per layer the index into ``kinds``. ``tower`` is an encoder beside the language model.
+    ``extra_parameters`` are in the checkpoint but not loaded for plain decoding (MTP layers).
     ``nominal_parameters`` is the rounded count people quote; only the simple estimator uses it.
     ``confidence`` is "high" for families that the arithmetic was checked on, else "low".
     ``source_digest`` is empty for catalogue models and names the given config.json otherwise.
@@ -149,7 +164,7 @@ class ModelFacts:
     dtype: str
     head_bias: bool = False
     quantization: Quantization | None = None
-    tower_parameters: int = 0
+    tower: Tower | None = None
     extra_parameters: int = 0
     nominal_parameters: int | None = None
     confidence: str = "high"

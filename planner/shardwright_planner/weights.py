@@ -69,13 +69,21 @@ class WeightTable:
         rate = scheme.bytes_per_parameter if scheme and scheme.quantizes_head else self.dtype_bytes
         return int(self._vocabulary_rows(tensor) * self.model.hidden_size * rate)
 
+    def tower_bytes(self, tensor: int) -> int:
+        """The encoder on one rank of the first stage."""
+        tower = self.model.tower
+        if tower is None:
+            return 0
+        whole = tower.parameters - tower.split_parameters
+        return (whole + tower.split_parameters // tensor) * self.dtype_bytes
+
     def ends_bytes(self, layout: Layout, stage: int) -> int:
         """What a stage holds besides layers: embedding and encoders first, head and final norm last."""
         first, last = stage == 0, stage == layout.pipeline - 1
         total = 0
         if first:
             total += self.embedding_bytes(layout.tensor)
-            total += self.model.tower_parameters * self.dtype_bytes // layout.tensor
+            total += self.tower_bytes(layout.tensor)
         if last:
             total += self.model.hidden_size * self.dtype_bytes
             if self.model.tied_embeddings:

@@ -73,7 +73,7 @@ def test_wrapped_language_models_are_found_and_their_encoder_is_counted():
     )
     assert (facts.architecture, facts.layer_count) == ("Mistral3ForConditionalGeneration", 32)
     assert parameter_count(facts) == 8_030_261_248
-    assert 250e6 < facts.tower_parameters < 500e6
+    assert 250e6 < facts.tower.parameters < 500e6
 
 
 @pytest.mark.parametrize(
