@@ -17,7 +17,7 @@ from control_plane.waiting import wait_for
 from deployed import LEADER, LLAMA_8B, LLAMA_405B, WORKER, Deployed, OperatorSwitch
 from operator_process import MDEP, OperatorAccount, crd, operator_account, operator_process
 from pod_trace import PodTrace
-from shardwright_operator.decide import barrier
+from shardwright_operator.decide import remains
 
 __all__ = ["crd", "operator_account"]
 
@@ -224,7 +224,7 @@ def test_pod_on_a_lost_node_is_given_up_after_its_deadline(
     switch: OperatorSwitch,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(barrier, "LOST_NODE_GRACE_S", 2)
+    monkeypatch.setattr(remains, "LOST_NODE_GRACE_S", 2)
     gpu_nodes("H100-SXM-80GB", 3)
     soon = {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 1}
     tolerations = [{**soon, "key": f"node.kubernetes.io/{what}"} for what in ("unreachable", "not-ready")]

@@ -1,8 +1,7 @@
 """What a member died of, in one word: tables of what kubelets, controllers, engines and launchers say.
 
-The first word counts that is nearest to the cause. A container killed for memory is that, whatever its log
-says of peers; a pod that was evicted is that, whatever its engine then complained of. A peer's death comes
-last of all texts, because it is what every other rank reports of somebody else's failure.
+The word counts that is nearest to the cause. A container killed for memory is that, whatever its log says of
+peers; a pod that was evicted is that, whatever its engine then complained of.
 """
 
 import re
@@ -10,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from shardwright_operator.api.constants import Reason
+from shardwright_operator.launcher import causes, reasons
 from shardwright_operator.observe.views import ContainerExit, PodView
 
 NODE_GONE = frozenset({"DeletionByTaintManager", "DeletionByPodGC"})
@@ -39,107 +39,7 @@ _EXIT_CODES: Mapping[int, Reason] = {
     126: Reason.CONFIG_REJECTED,
     127: Reason.CONFIG_REJECTED,
 }
-_SAID_BY_LAUNCHER = frozenset(
-    {
-        Reason.OUT_OF_MEMORY,
-        Reason.GPU_LOST,
-        Reason.MODEL_NOT_FOUND,
-        Reason.ACCESS_DENIED,
-        Reason.RENDEZVOUS_TIMEOUT,
-        Reason.PEER_LOST,
-        Reason.CONFIG_REJECTED,
-        Reason.ENGINE_STALLED,
-        Reason.DOWNLOAD_FAILED,
-        Reason.UNKNOWN,
-    }
-)
-"""Reasons that may stand in ``shardwright: <Reason>: text``, the first line of a launcher's last words."""
-
 _LAUNCHER_LINE = re.compile(r"^shardwright: (?P<reason>[A-Za-z]+): (?P<text>.*)")
-
-_TEXTS: tuple[tuple[Reason, re.Pattern[str]], ...] = tuple(
-    (reason, re.compile("|".join(texts), re.IGNORECASE))
-    for reason, texts in (
-        (
-            Reason.GPU_LOST,
-            (
-                r"f(e|a)ll(en)? off the bus",
-                r"GPU is lost",
-                r"uncorrectable ECC",
-                r"\bXid\b",
-                r"No CUDA GPUs are available",
-                r"CUDA driver initialization failed",
-                r"CUDA-capable device\(s\) is/are busy or unavailable",
-                r"Failed to initialize NVML",
-            ),
-        ),
-        (
-            Reason.OUT_OF_MEMORY,
-            (
-                r"CUDA out of memory",
-                r"OutOfMemoryError",
-                r"No available memory for the cache blocks",
-                r"larger than the available KV cache memory",
-                r"less than desired GPU memory utilization",
-                r"\bMemoryError\b",
-            ),
-        ),
-        # The Hub answers 401 for a repository that does not exist, so this is asked before access.
-        (
-            Reason.MODEL_NOT_FOUND,
-            (
-                r"RepositoryNotFoundError",
-                r"Repository Not Found",
-                r"RevisionNotFoundError",
-                r"EntryNotFoundError",
-                r"is not a valid model identifier",
-                r"does not appear to have a file named config\.json",
-                r"Invalid repository ID or local directory",
-            ),
-        ),
-        (
-            Reason.ACCESS_DENIED,
-            (
-                r"gated repo",
-                r"GatedRepoError",
-                r"\b40[13] Client Error",
-                r"Invalid user(name or password| token)",
-            ),
-        ),
-        (
-            Reason.CONFIG_REJECTED,
-            (
-                r"unrecognized arguments",
-                r"error: argument -",
-                r"validation errors? for \w*Config\b",
-                r"Model architectures .* (are )?not supported",
-                r"must be divisible by tensor parallel size",
-            ),
-        ),
-        (
-            Reason.RENDEZVOUS_TIMEOUT,
-            (
-                r"Timed out after \d+ seconds waiting for clients",
-                r"client socket has timed out",
-                r"DistStoreError",
-                r"Rendezvous\w*(Error|Timeout|Closed)",
-                r"leader .* does not resolve",
-            ),
-        ),
-        (
-            Reason.PEER_LOST,
-            (
-                r"ncclRemoteError",
-                r"remote process exited",
-                r"Watchdog caught collective operation timeout",
-                r"NCCL watchdog",
-                r"Connection (closed by|reset by) (remote )?peer",
-                r"Broken pipe",
-            ),
-        ),
-    )
-)
-"""How vLLM, PyTorch, NCCL and huggingface_hub word it, nearest cause first."""
 
 LINE_CHARACTERS = 240
 
@@ -174,18 +74,15 @@ def _ending(ended: ContainerExit) -> str:
 
 
 def _said(message: str) -> tuple[Reason | None, str]:
-    """The reason that a termination message gives, and the line that gives it."""
+    """The reason that a termination message gives, and the line that gives it.
+
+    The launcher has looked at more of the engine's output than is kept here, so its word stands.
+    """
     launcher = _LAUNCHER_LINE.match(message)
-    if launcher is not None and launcher["reason"] in _SAID_BY_LAUNCHER:
-        return Reason(launcher["reason"]), launcher["text"][:LINE_CHARACTERS]
-    for reason, pattern in _TEXTS:
-        found = pattern.search(message)
-        if found is not None:
-            return reason, _line_at(message, found.start())
-    return None, ""
-
-
-def _line_at(message: str, place: int) -> str:
-    start = message.rfind("\n", 0, place) + 1
-    end = message.find("\n", place)
-    return message[start : end if end >= 0 else len(message)].strip()[:LINE_CHARACTERS]
+    if launcher is not None:
+        word, line = launcher["reason"], launcher["text"]
+    else:
+        word = causes.cause_of(message)
+        line = causes.telling_line(message, word) or ""
+    is_told = word in reasons.ALL and word != reasons.UNKNOWN
+    return Reason(word) if is_told else None, line[:LINE_CHARACTERS]

@@ -1,31 +1,26 @@
-"""Has a group lost a member, what was the cause, and when may it start again?
+"""Has a group lost a member, and what was the cause?
 
 A multi-node engine does not survive the loss of one rank: the other ranks hang, ``/health`` stays 200 and a
 new pod cannot join the old ones (seen on vLLM 0.32). So the group's pods are known by UID once all of them
 exist, and whatever happens to one of them afterwards without our doing breaks the group.
 """
 
-import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
 from shardwright_operator.api.constants import Reason
-from shardwright_operator.api.lifecycle_spec import RecoverySpec
+from shardwright_operator.decide.cause import Cause, cause_of
 from shardwright_operator.decide.decision import PodClaim
-from shardwright_operator.observe.views import ContainerExit, PodView
+from shardwright_operator.observe.views import LONG_AGO, ContainerExit, PodView
 from shardwright_operator.status.conditions import rfc3339
 
 EVIDENCE_CHARACTERS = 1024
 FORMATION_SPREAD_S = 30
 """How far apart the members of one attempt may be created: a busy StatefulSet controller makes workers some
 seconds after the leader. It matters where a leader is ready at once, as simulated ones are."""
-
-_OUT_OF_MEMORY = frozenset({"OOMKilled"})
-NODE_GONE = frozenset({"DeletionByTaintManager", "DeletionByPodGC"})
-_EVICTED = frozenset({"Evicted", "EvictionByEvictionAPI", "PreemptionByScheduler", "TerminationByKubelet"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,39 +56,42 @@ class Failure:
 def find_failure(
     members: Sequence[str], pods: Sequence[PodView], obituaries: Mapping[str, PodView]
 ) -> Failure | None:
-    """What broke a group of several pods, or None.
+    """What broke a group of several pods first, or None.
 
     ``members`` are the UIDs by node rank once the group has formed, empty before. Pods are those of the group
     as they stand now; obituaries are the last sights of those that are gone.
     """
+    found = [*_lost_members(members, pods, obituaries), *_ending_pods(pods)]
+    if found:
+        return min(found, key=_order)
+    return _replaced_unseen(pods) if not members else None
+
+
+def _order(failure: Failure) -> tuple[bool, datetime]:
+    """Causes before consequences: what a rank says of its peers is last, and then time decides.
+
+    A pod that was taken away has no time of its own here, and comes first: its peers ended because of it.
+    """
+    ended = failure.exit.finished_at if failure.exit is not None else None
+    return failure.reason is Reason.PEER_LOST, ended or LONG_AGO
+
+
+def _lost_members(
+    members: Sequence[str], pods: Sequence[PodView], obituaries: Mapping[str, PodView]
+) -> Iterator[Failure]:
     by_rank = {pod.node_rank: pod for pod in pods}
     for rank, uid in enumerate(members):
         pod = by_rank.get(rank)
         if pod is None or pod.uid != uid:
-            return _lost(rank, uid, obituaries.get(uid), successor=pod)
+            yield _lost(rank, uid, obituaries.get(uid), successor=pod)
+
+
+def _ending_pods(pods: Sequence[PodView]) -> Iterator[Failure]:
     for pod in pods:
         if pod.deleting or pod.phase in {"Failed", "Succeeded"}:
-            return _leaving(pod)
-        if pod.restarts > 0 or pod.ended:
-            return _restarted(pod)
-    return _replaced_unseen(pods) if not members else None
-
-
-def restart_delay_s(recovery: RecoverySpec, attempt: int, identity: str) -> float:
-    """Seconds to wait before the given attempt (1, 2, ...): doubling, capped, spread by up to a quarter.
-
-    The spread is derived from ``identity`` so that a decision stays a function of its inputs, and the groups
-    of a node that fell over do not all come back in the same second.
-    """
-    delay = min(recovery.backoff_s * 2.0 ** min(attempt - 1, 30), recovery.max_backoff_s)
-    seed = hashlib.sha256(f"{identity}/{attempt}".encode()).digest()
-    return delay * (1 + int.from_bytes(seed[:2]) / 0xFFFF / 4)
-
-
-def next_attempt(recovery: RecoverySpec, attempt: int, ready_since: datetime | None, now: datetime) -> int:
-    """Number of the coming attempt; 1 again after a long time of service."""
-    served_long = ready_since is not None and now - ready_since > timedelta(seconds=recovery.reset_after_s)
-    return 1 if served_long else attempt + 1
+            yield _leaving(pod)
+        elif pod.restarts > 0 or pod.ended:
+            yield _restarted(pod)
 
 
 def read_evidence(text: str) -> dict[str, Any] | None:
@@ -111,10 +109,10 @@ def _lost(rank: int, uid: str, last_sight: PodView | None, *, successor: PodView
     known = last_sight if last_sight is not None else successor
     name = known.name if known is not None else ""
     how = "was replaced" if successor is not None else "is gone"
-    reason, detail = _cause(last_sight) if last_sight is not None else (Reason.MEMBER_LOST, "")
+    cause = cause_of(last_sight) if last_sight is not None else Cause(reason=Reason.MEMBER_LOST, detail="")
     return Failure(
-        reason=reason,
-        message=f"rank {rank}{f' ({name})' if name else ''} {how}{detail}",
+        reason=cause.reason,
+        message=f"rank {rank}{f' ({name})' if name else ''} {how}{cause.detail}",
         node_rank=rank,
         pod=name,
         node=last_sight.node if last_sight is not None else "",
@@ -124,11 +122,11 @@ def _lost(rank: int, uid: str, last_sight: PodView | None, *, successor: PodView
 
 
 def _leaving(pod: PodView) -> Failure:
-    reason, detail = _cause(pod)
+    cause = cause_of(pod)
     how = "is terminating" if pod.deleting else f"ended as {pod.phase}"
     return Failure(
-        reason=reason,
-        message=f"rank {pod.node_rank} ({pod.name}) {how}{detail}",
+        reason=cause.reason,
+        message=f"rank {pod.node_rank} ({pod.name}) {how}{cause.detail}",
         node_rank=pod.node_rank,
         pod=pod.name,
         node=pod.node,
@@ -137,11 +135,11 @@ def _leaving(pod: PodView) -> Failure:
 
 
 def _restarted(pod: PodView) -> Failure:
-    reason, detail = _cause(pod)
+    cause = cause_of(pod, otherwise=Reason.CONTAINER_RESTARTED)
     how = "restarted in place" if pod.restarts else "ended"
     return Failure(
-        reason=Reason.CONTAINER_RESTARTED if reason is Reason.MEMBER_LOST else reason,
-        message=f"a container of rank {pod.node_rank} ({pod.name}) {how}{detail}",
+        reason=cause.reason,
+        message=f"a container of rank {pod.node_rank} ({pod.name}) {how}{cause.detail}",
         node_rank=pod.node_rank,
         pod=pod.name,
         node=pod.node,
@@ -169,20 +167,3 @@ def _replaced_unseen(pods: Sequence[PodView]) -> Failure | None:
         pod=late.name,
         node=late.node,
     )
-
-
-def _cause(pod: PodView) -> tuple[Reason, str]:
-    """Reason and a clause for the message, from what the pod's last sight says."""
-    ended = pod.last_exit
-    detail = ""
-    if ended is not None:
-        word = ended.reason or "ended"
-        detail = f": container {ended.container} {word} with exit code {ended.exit_code}"
-    where = f" on node {pod.node}" if pod.node else ""
-    if ended is not None and ended.reason in _OUT_OF_MEMORY:
-        return Reason.OUT_OF_MEMORY, detail + where
-    if pod.disruption in NODE_GONE or pod.reason == "NodeLost":
-        return Reason.NODE_LOST, f": {pod.disruption or pod.reason}{where}"
-    if pod.reason in _EVICTED or pod.disruption in _EVICTED:
-        return Reason.EVICTED, f": {pod.message or pod.reason or pod.disruption}{where}"
-    return Reason.MEMBER_LOST, detail + where

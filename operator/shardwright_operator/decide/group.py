@@ -11,33 +11,34 @@ from shardwright_operator.api import names
 from shardwright_operator.api.constants import GroupPhase, Reason, Role
 from shardwright_operator.build.revision import Revision
 from shardwright_operator.decide import barrier
+from shardwright_operator.decide.admission import LOOK_AGAIN_S
 from shardwright_operator.decide.decision import Event, EventType
-from shardwright_operator.decide.failure import Failure, find_failure, next_attempt
+from shardwright_operator.decide.delay import next_attempt
+from shardwright_operator.decide.failure import Failure, find_failure
 from shardwright_operator.decide.record import Record
-from shardwright_operator.decide.scene import GroupStep, Scene
+from shardwright_operator.decide.scene import GroupStep
 from shardwright_operator.decide.standing import Standing
-from shardwright_operator.decide.waiting import waiting_state
+from shardwright_operator.decide.waiting import Sight, waiting_state
 from shardwright_operator.observe.views import PodView
 
 
-def decide_group(scene: Scene, index: int, *, may_roll: bool) -> GroupStep:
-    """The next step of a wanted group. ``may_roll`` says that the budget lets a healthy group go down."""
-    group = Standing(scene, index)
+def decide_group(group: Standing) -> GroupStep:
+    """The next step of a group that is wanted, whatever its revision: who is replaced, the fleet decides."""
     if group.leader is None:
         return _create(group)
-    if group.record.revision in scene.unreadable:
+    if group.record.revision in group.scene.unreadable:
         # A newer operator wrote that revision and was rolled back: its groups are left as they are.
         return _watch(group, group.record, _members(group))
     if group.leader.desired_replicas == 0:
         return barrier.hold(group)
-    return _keep_up(group, may_roll=may_roll)
+    return _keep_up(group)
 
 
 def _create(group: Standing) -> GroupStep:
     """No leader set: a new group, or one whose leader set somebody deleted."""
-    target = group.scene.target
+    coming = group.scene.coming
     if group.at_rest:
-        return barrier.start(group, target, Record(), "created")
+        return barrier.start(group, coming, Record(), "created")
     if group.worker is None and all(pod.deleting or pod.set_uid for pod in group.pods):
         # Left over from sets that are gone, most likely of a resource of this name that was just deleted.
         return barrier.await_leftovers(group)
@@ -46,25 +47,22 @@ def _create(group: Standing) -> GroupStep:
     failure = Failure(
         reason=Reason.MEMBER_LOST, message=f"the leader set {name} was deleted", node_rank=0, pod="", node=""
     )
-    return barrier.fail(group, target, failure)
+    return barrier.fail(group, coming, failure)
 
 
-def _keep_up(group: Standing, *, may_roll: bool) -> GroupStep:
+def _keep_up(group: Standing) -> GroupStep:
     """The leader set wants its pod: watch the group form and live, or take it down."""
     scene, revision = group.scene, group.revision
     if revision is None:
         # Its ControllerRevision was deleted: the set can no longer be repaired, only replaced.
-        if scene.paused:
-            return _watch(group, group.record, _members(group))
-        return barrier.roll(group, scene.target, "its revision is gone")
+        return _watch(group, group.record, _members(group))
     failure = _failure(group, revision)
     if failure is not None:
         return barrier.fail(group, revision, failure)
     if not group.record.members and (obstacle := scene.obstacle(group.index, sets_only=True)):
         return barrier.park(group, revision, obstacle)
-    outdated = revision.pods_hash != scene.target.pods_hash
-    if outdated and not scene.paused and (may_roll or not group.serves(revision.members)):
-        return barrier.roll(group, scene.target, "its revision is out of date")
+    if beneficiary := scene.admission.beneficiary(group.index, revision, group.pods):
+        return barrier.release(group, revision, beneficiary)
     record = _formed(group, revision)
     events: tuple[Event, ...] = ()
     if revision.members == 1:
@@ -73,7 +71,7 @@ def _keep_up(group: Standing, *, may_roll: bool) -> GroupStep:
             text = f"started again {record.attempt} times"
             down = barrier.take_down(group, revision, record, Reason.RESTART_LIMIT, text)
             return replace(down, events=events)
-    if not outdated and not scene.paused:
+    if not scene.held and revision.pods_hash == scene.target.pods_hash:
         # The same pods under a newer revision's name: a new plan for the same templates.
         revision = scene.target
         record = replace(record, revision=revision.name)
@@ -83,7 +81,14 @@ def _keep_up(group: Standing, *, may_roll: bool) -> GroupStep:
         worker=group.write_worker(revision),
         deletes=group.delete_worker("the group has no workers") if revision.members == 1 else (),
         events=events,
+        requeue_after_s=_patience_s(group),
     )
+
+
+def _patience_s(group: Standing) -> float | None:
+    """When to look again at a group that has a part of its nodes only."""
+    wait_s = group.scene.admission.release_in_s(group.index, group.pods)
+    return None if wait_s is None else max(wait_s, LOOK_AGAIN_S)
 
 
 def _failure(group: Standing, revision: Revision) -> Failure | None:
@@ -159,8 +164,17 @@ def _watch(group: Standing, record: Record, members: int) -> GroupStep:
             GroupPhase.READY, Reason.GROUPS_READY, "serves requests", record=record, members=members
         )
         return GroupStep(state=state)
+    revision = group.revision
     waiting = waiting_state(
-        group.pods, members, was_ready=group.was_ready(), missing=_set_of_missing_pod(group)
+        Sight(
+            pods=group.pods,
+            members=members,
+            has_served=group.has_served(),
+            incomplete_set=_incomplete_set(group),
+            shortfall=group.scene.admission.shortfall(group.index, revision, group.pods)
+            if revision is not None and any(pod.unschedulable for pod in group.pods)
+            else "",
+        )
     )
     state = group.state(waiting.phase, waiting.reason, waiting.message, record=record, members=members)
     return GroupStep(state=state)
@@ -171,7 +185,7 @@ def _members(group: Standing) -> int:
     return 1 + (group.worker.desired_replicas if group.worker else 0)
 
 
-def _set_of_missing_pod(group: Standing) -> str:
+def _incomplete_set(group: Standing) -> str:
     """Name of the set that has not made all its pods, the leader's first."""
     role = Role.WORKER if group.leader_pod is not None else Role.LEADER
     return names.stateful_set(group.scene.owner.name, group.index, role)

@@ -22,6 +22,8 @@ class Record:
     not_before: str = ""
     cause: str = ""
     evidence: str = ""
+    started: str = ""
+    """Of the first start since the group last served, or came to its revision."""
     retry: str = ""
 
     @classmethod
@@ -36,6 +38,7 @@ class Record:
             not_before=notes.get(Annotation.NOT_BEFORE, ""),
             cause=notes.get(Annotation.CAUSE, ""),
             evidence=notes.get(Annotation.EVIDENCE, ""),
+            started=notes.get(Annotation.STARTED, ""),
             retry=notes.get(Annotation.RETRY, ""),
         )
 
@@ -49,17 +52,27 @@ class Record:
             Annotation.NOT_BEFORE: self.not_before,
             Annotation.CAUSE: self.cause,
             Annotation.EVIDENCE: self.evidence,
+            Annotation.STARTED: self.started,
             Annotation.RETRY: self.retry,
         }
         return {name: value for name, value in written.items() if value}
 
     def due_in_s(self, now: datetime) -> float:
         """Seconds until the group may start again; 0 when it may now."""
-        try:
-            not_before = datetime.fromisoformat(self.not_before)
-        except ValueError:
-            return 0.0
-        return max(0.0, (not_before - now).total_seconds())
+        not_before = _time(self.not_before)
+        return 0.0 if not_before is None else max(0.0, (not_before - now).total_seconds())
+
+    @property
+    def started_at(self) -> datetime | None:
+        """When the group was first started since it last served; None when it has served since."""
+        return _time(self.started)
+
+
+def _time(text: str) -> datetime | None:
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        return None
 
 
 def _count(text: str) -> int:

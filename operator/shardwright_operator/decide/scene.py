@@ -8,6 +8,7 @@ from shardwright_operator.api import names
 from shardwright_operator.api.lifecycle_spec import RecoverySpec
 from shardwright_operator.build.owner import Owner
 from shardwright_operator.build.revision import Revision
+from shardwright_operator.decide.admission import Admission
 from shardwright_operator.decide.decision import Apply, Delete, Event, PodClaim
 from shardwright_operator.decide.drift import needed_write
 from shardwright_operator.observe.observed import Observed
@@ -28,9 +29,18 @@ class Scene:
     """All stored revisions by name, the target included."""
     unreadable: frozenset[str] = frozenset()
     """Names of stored revisions that a newer operator wrote in a way this one cannot read."""
+    fallback: Revision
+    """What groups start with while the target is held back."""
+    admission: Admission
     recovery: RecoverySpec = field(default_factory=RecoverySpec)
-    paused: bool = False
+    held: bool = False
+    """Whether the target is held back: by a pause, or because it does not come up where it was tried."""
     retry: str = ""
+
+    @property
+    def coming(self) -> Revision:
+        """What a group starts with that has no revision of its own to come back to."""
+        return self.fallback if self.held else self.target
 
     def child(self, kind: ChildKind, name: str) -> ChildView | None:
         """The owned object of this kind and name, if it stands."""
@@ -76,3 +86,5 @@ class GroupStep:
     events: tuple[Event, ...] = ()
     confirm: tuple[PodClaim, ...] = ()
     requeue_after_s: float | None = None
+    goes_down: bool = False
+    """Whether it takes down a group that was up."""

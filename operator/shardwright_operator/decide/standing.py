@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Literal
 
 from shardwright_operator.api import names
@@ -12,7 +13,7 @@ from shardwright_operator.decide.decision import Apply, Delete
 from shardwright_operator.decide.failure import Failure, read_evidence
 from shardwright_operator.decide.record import Record
 from shardwright_operator.decide.scene import Scene
-from shardwright_operator.observe.views import ChildKind, ChildView, PodView
+from shardwright_operator.observe.views import LONG_AGO, ChildKind, ChildView, PodView
 from shardwright_operator.status.group import GroupState
 
 
@@ -36,6 +37,37 @@ class Standing:
         return next((pod for pod in self.pods if pod.node_rank == 0), None)
 
     @property
+    def formation_leader(self) -> PodView | None:
+        """Rank 0 of the pods that formed the group, as it stands or was last seen."""
+        pod = self.leader_pod
+        if self.record.members and (pod is None or pod.uid != self.record.members[0]):
+            return self.scene.observed.obituaries.get(self.record.members[0])
+        return pod
+
+    @property
+    def identity(self) -> str:
+        """What sets the group apart from all others, for delays that are spread."""
+        return f"{self.scene.owner.uid}/{self.index}"
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is a group at all: an empty worker set without its leader set is only a remnant."""
+        return self.leader is not None or bool(self.pods) or (self.worker is not None and not self.at_rest)
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether it was told to go for good; that is not taken back, its index is free once it is gone."""
+        leader = self.leader
+        return (
+            leader is not None and leader.desired_replicas == 0 and self.record.cause == Reason.SCALING_DOWN
+        )
+
+    @property
+    def age(self) -> tuple[datetime, int]:
+        """Older groups compare as less; of those made together, those with a lower index."""
+        return (self.leader.created_at if self.leader is not None else LONG_AGO, self.index)
+
+    @property
     def at_rest(self) -> bool:
         """Whether the sets want no pods, their controller knows that, and none is left.
 
@@ -49,8 +81,16 @@ class Standing:
         """Whether every member is there and ready; only rank 0's readiness says that the engine answers."""
         return len(self.pods) == members and all(pod.ready for pod in self.pods)
 
-    def was_ready(self) -> bool:
-        """Whether the group served when the status was last written; decides between two words only."""
+    def has_served(self) -> bool:
+        """Whether rank 0 has come up since its pod was made: by its start-up probe, else by the last status.
+
+        Of a rank 0 that nobody saw go, the better is assumed.
+        """
+        leader = self.formation_leader
+        if leader is None:
+            return bool(self.record.members)
+        if leader.started or leader.ready_since is not None:
+            return True
         resource = self.scene.observed.resource
         groups = (resource.status.get("groups") or ()) if resource else ()
         earlier: Mapping[str, object] = next((g for g in groups if g.get("index") == self.index), {})
@@ -119,6 +159,7 @@ class Standing:
             ready_members=sum(pod.ready for pod in self.pods),
             nodes=tuple(pod.node for pod in self.pods if pod.node),
             first_failure=read_evidence(record.evidence),
+            started=record.started_at,
         )
 
     def _set(self, role: Role) -> ChildView | None:

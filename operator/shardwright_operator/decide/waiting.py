@@ -1,13 +1,17 @@
 """Why a group that is up does not serve yet, from its pods' own words."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shardwright_operator.api.constants import GroupPhase, Reason
+from shardwright_operator.decide.cause import cause_of
 from shardwright_operator.observe.views import PodView
 
 _IMAGE = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
 _CONFIG = frozenset({"CreateContainerConfigError", "CreateContainerError"})
+_VOLUME = re.compile(r"persistentvolumeclaim|volume", re.IGNORECASE)
+"""The scheduler speaks of claims that are missing, unbound, or bound to another zone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,32 +23,72 @@ class WaitingState:
     message: str
 
 
-def waiting_state(pods: Sequence[PodView], members: int, *, was_ready: bool, missing: str) -> WaitingState:
-    """The most telling of what keeps the group from serving; ``missing`` names a set that lacks pods."""
-    for pod in pods:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sight:
+    """A group that is up, as much of it as tells why it does not serve."""
+
+    pods: Sequence[PodView]
+    members: int
+    has_served: bool
+    """Whether rank 0 has come up once since its pod was made."""
+    incomplete_set: str
+    """Name of the set that has not made all its pods, should some be missing."""
+    shortfall: str = ""
+    """Which GPUs are missing, if that is known."""
+
+
+def waiting_state(sight: Sight) -> WaitingState:
+    """The most telling of what keeps the group from serving: what stops it first, comes first."""
+    return _pending(sight) or _starting(sight) or _forming(sight)
+
+
+def _pending(sight: Sight) -> WaitingState | None:
+    """A pod that cannot start until something outside of it changes."""
+    for pod in sight.pods:
         if pod.unschedulable:
+            volume = _VOLUME.search(pod.unschedulable) is not None
+            shortfall = f"; {sight.shortfall}" if sight.shortfall and not volume else ""
             return WaitingState(
                 phase=GroupPhase.PENDING,
-                reason=Reason.WAITING_FOR_CAPACITY,
-                message=f"rank {pod.node_rank} ({pod.name}) fits no node: {pod.unschedulable}",
+                reason=Reason.WAITING_FOR_VOLUME if volume else Reason.WAITING_FOR_CAPACITY,
+                message=f"{_named(pod)} fits no node: {pod.unschedulable}{shortfall}",
             )
-    for pod in pods:
+    for pod in sight.pods:
         if pod.waiting is not None:
             return WaitingState(
-                phase=GroupPhase.PENDING,
+                phase=GroupPhase.RESTARTING if pod.restarts else GroupPhase.PENDING,
                 reason=_waiting_reason(pod),
-                message=f"rank {pod.node_rank} ({pod.name}): {pod.waiting.reason}: {pod.waiting.message}",
+                message=f"{_named(pod)}: {pod.waiting.reason}: {pod.waiting.message}",
             )
+    return None
+
+
+def _starting(sight: Sight) -> WaitingState | None:
+    """Ranks that do not run yet."""
+    pods, members = sight.pods, sight.members
     if len(pods) < members:
         # A quota or an admission policy speaks to the set's controller, which tells it in Events only.
-        text = f"{len(pods)} of {members} pods exist; kubectl describe statefulset {missing} tells why"
+        held_back = f"what holds a pod back: kubectl describe statefulset {sight.incomplete_set}"
+        text = f"{len(pods)} of {members} pods exist; {held_back}"
         return WaitingState(phase=GroupPhase.STARTING, reason=Reason.STARTING, message=text)
-    starting = [str(pod.node_rank) for pod in pods if not pod.ready]
-    if was_ready:
-        text = f"rank {', '.join(starting) or '0'} is not ready any more"
-        return WaitingState(phase=GroupPhase.DEGRADED, reason=Reason.GROUP_DEGRADED, message=text)
-    text = f"waiting for rank {', '.join(starting)} to be ready"
+    idle = [pod for pod in pods if pod.phase != "Running"]
+    if not idle:
+        return None
+    first = idle[0]
+    where = f" on node {first.node}" if first.node else ""
+    text = f"waiting for rank {_ranks(idle)} to run: {first.name}{where} prepares its image and volumes"
     return WaitingState(phase=GroupPhase.STARTING, reason=Reason.STARTING, message=text)
+
+
+def _forming(sight: Sight) -> WaitingState:
+    """All ranks run and the group does not serve: not yet, or not any more."""
+    unready = [pod for pod in sight.pods if not pod.ready]
+    if sight.has_served:
+        where = ", ".join(sorted({pod.node for pod in unready if pod.node}))
+        text = f"rank {_ranks(unready) or '0'} is not ready any more{f' (node {where})' if where else ''}"
+        return WaitingState(phase=GroupPhase.DEGRADED, reason=Reason.GROUP_DEGRADED, message=text)
+    text = f"all {sight.members} ranks run; waiting for rank {_ranks(unready)} to be ready"
+    return WaitingState(phase=GroupPhase.FORMING, reason=Reason.FORMING, message=text)
 
 
 def _waiting_reason(pod: PodView) -> Reason:
@@ -53,4 +97,12 @@ def _waiting_reason(pod: PodView) -> Reason:
         return Reason.IMAGE_PULL
     if pod.waiting.reason in _CONFIG:
         return Reason.SECRET_MISSING if "secret" in pod.waiting.message else Reason.CONFIG_REJECTED
-    return Reason.CONTAINER_RESTARTED if pod.restarts else Reason.STARTING
+    return cause_of(pod, otherwise=Reason.CONTAINER_RESTARTED).reason if pod.restarts else Reason.STARTING
+
+
+def _named(pod: PodView) -> str:
+    return f"rank {pod.node_rank} ({pod.name})"
+
+
+def _ranks(pods: Sequence[PodView]) -> str:
+    return ", ".join(str(pod.node_rank) for pod in pods)

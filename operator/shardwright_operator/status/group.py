@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from shardwright_operator.api.constants import GroupPhase, Reason
@@ -23,6 +24,8 @@ class GroupState:
     ready_members: int
     nodes: tuple[str, ...] = ()
     first_failure: Mapping[str, Any] | None = None
+    started: datetime | None = None
+    """When it was first started since it last served."""
 
     @property
     def available(self) -> bool:

@@ -54,6 +54,8 @@ class Findings:
     image: str
     problems: Sequence[Problem] = ()
     paused: bool = False
+    holdup: str = ""
+    """Why a rollout goes another way than the user asked for."""
 
 
 def status_of(findings: Findings, now: datetime) -> dict[str, Any]:
@@ -139,7 +141,10 @@ def _readiness(findings: Findings, problems: Sequence[Problem]) -> tuple[bool, R
         message = f"paused with {len(outdated)} groups on an older revision; set spec.rollout.paused to false"
         return False, Reason.PAUSED, message
     if outdated:
-        return False, Reason.ROLLING_OUT, f"{len(outdated)} groups still run an older revision"
+        message = f"{len(outdated)} groups still run an older revision"
+        if findings.holdup:
+            message += f"; {findings.holdup}"
+        return False, Reason.ROLLING_OUT, message
     if len(wanted) < findings.wanted_groups:
         return False, Reason.STARTING, f"{len(wanted)} of {findings.wanted_groups} groups exist"
     return True, Reason.GROUPS_READY, f"all {findings.wanted_groups} groups serve requests"

@@ -1,0 +1,63 @@
+"""What others hold or refuse: names that are not ours, and writes that the server turned down."""
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from shardwright_operator.api.constants import Reason
+from shardwright_operator.build.revision import Revision
+from shardwright_operator.decide.children import wanted_names
+from shardwright_operator.observe.observed import Observed
+from shardwright_operator.observe.views import ChildKind, ResourceView, WriteNote
+from shardwright_operator.status.report import Problem
+
+
+def conflicts(observed: Observed, resource: ResourceView) -> list[Problem]:
+    """Objects that hold our children's names and are not ours. None is ever adopted or deleted."""
+    problems = []
+    for child in observed.children.values():
+        if child.owner_uid == resource.uid:
+            continue
+        text = f"{child.kind} {child.name} carries this resource's label but has "
+        if child.owner_uid or child.deleting:
+            # Most likely of a resource of the same name that was just deleted, and about to go with it.
+            text += "another owner; waiting until Kubernetes has removed it with that owner"
+        else:
+            text += (
+                "no owner; delete it (it was left behind when its owner was deleted), or rename this resource"
+            )
+        stalled = not child.owner_uid and not child.deleting
+        problems.append(Problem(reason=Reason.NAME_CONFLICT, message=text, stalled=stalled))
+    for note in observed.notes.values():
+        if note.foreign:
+            text = f"{note.kind} {note.name} exists already and belongs to somebody else ({note.refused})"
+            remedy = "rename this resource, or delete that object"
+            problems.append(Problem(reason=Reason.NAME_CONFLICT, message=f"{text}; {remedy}", stalled=True))
+    return problems
+
+
+def notes_that_matter(
+    observed: Observed, target: Revision | None, groups: Iterable[int]
+) -> dict[tuple[ChildKind, str], WriteNote]:
+    """Notes about children that are still wanted: the rest is past, after a scale-down for one."""
+    if not observed.notes:
+        return {}
+    wanted = wanted_names(observed.key.name, groups)
+    revision = target.name if target else ""
+    return {
+        place: note
+        for place, note in observed.notes.items()
+        if note.name == revision or (note.name in wanted and note.kind is not ChildKind.REVISION)
+    }
+
+
+def refusals(observed: Observed, now: datetime) -> list[Problem]:
+    """Writes that were refused; one whose time has come is tried in this very pass."""
+    return [
+        Problem(
+            reason=Reason.WRITE_REFUSED,
+            message=f"the API server refuses {note.kind} {note.name}: {note.refused}",
+            stalled=False,
+        )
+        for note in observed.notes.values()
+        if note.refused and not note.foreign and (note.retry_at is None or note.retry_at > now)
+    ]

@@ -1,0 +1,89 @@
+"""Pods that are on their way out: what to do so that they go, whom to blame when they do not."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+from shardwright_operator.api.constants import Reason
+from shardwright_operator.decide.cause import NODE_GONE
+from shardwright_operator.decide.decision import Delete
+from shardwright_operator.decide.standing import Standing
+from shardwright_operator.observe.views import PodView
+
+BROKEN_GRACE_S = 2
+"""Grace of the pods of a broken group. Their requests are lost anyway, and a starting leader ignores SIGTERM:
+with the pod's own grace it took 31.5 s to go (seen on vLLM 0.32)."""
+
+LOST_NODE_GRACE_S = 30
+"""How long past its own deadline a pod may stay on a node that is gone before its record is removed by force.
+A StatefulSet never does that, and the group would wait for ever."""
+
+
+def deletions(group: Standing) -> tuple[Delete, ...]:
+    """Deletions of what would otherwise take too long, or for ever."""
+    deletes: list[Delete] = []
+    if group.worker is not None and group.worker.desired_replicas and group.empty_worker() is None:
+        deletes.extend(group.delete_worker("no revision knows its template"))
+    serves_nobody = bool(group.record.attempt) or group.record.cause == Reason.WAITING_FOR_CAPACITY
+    for pod in group.pods:
+        if _is_stuck(group, pod):
+            deletes.append(_delete_pod(pod, 0, f"node {pod.node} is gone"))
+        elif serves_nobody and not _ends_soon(group, pod):
+            deletes.append(_delete_pod(pod, BROKEN_GRACE_S, "its group is broken"))
+        elif group.leader_pod is None and not _ends_soon(group, pod):
+            # Workers wait in their preStop so that rank 0 can finish its requests; it has.
+            deletes.append(_delete_pod(pod, BROKEN_GRACE_S, "its leader has ended"))
+    return tuple(deletes)
+
+
+def stuck_deletions(group: Standing) -> tuple[Delete, ...]:
+    """Deletions by force of pods whose nodes will never confirm their end."""
+    return tuple(
+        _delete_pod(pod, 0, f"node {pod.node} is gone") for pod in group.pods if _is_stuck(group, pod)
+    )
+
+
+def awaited(group: Standing) -> str:
+    """Who is waited for; a pod that outstays its time names the node that should have ended it."""
+    if not group.pods:
+        return "the sets' controller"
+    overdue = [p for p in group.pods if p.deadline is not None and p.deadline < group.scene.now]
+    if overdue:
+        return f"pod {overdue[0].name}, which node {overdue[0].node or 'none'} does not end"
+    return f"{len(group.pods)} pods to go"
+
+
+def _ends_soon(group: Standing, pod: PodView) -> bool:
+    soon = group.scene.now + timedelta(seconds=BROKEN_GRACE_S + 1)
+    return pod.deleting and pod.deadline is not None and pod.deadline <= soon
+
+
+def _is_stuck(group: Standing, pod: PodView) -> bool:
+    nodes = group.scene.observed.nodes
+    if pod.deadline is None or group.scene.now <= pod.deadline + timedelta(seconds=LOST_NODE_GRACE_S):
+        return False
+    if nodes is None:
+        # Without the right to read nodes, what Kubernetes wrote on the pod itself must do.
+        return pod.disruption in NODE_GONE
+    node = next((n for n in nodes if n.name == pod.node), None)
+    return node is None or not node.ready
+
+
+def next_look_s(group: Standing, deletes: Sequence[Delete]) -> float | None:
+    """When a pod that is going becomes overdue, and when it may be forced away: no event tells of either.
+
+    A grace that this very pass shortens counts as it will be. Its answer is in the store before the watch
+    tells of it, which is then no news and starts no pass (a group waited for the old grace, once in a few).
+    """
+    now = group.scene.now
+    shortened = {delete.uid for delete in deletes if delete.grace_period_s}
+    looks = []
+    for pod in group.pods:
+        deadline = now + timedelta(seconds=BROKEN_GRACE_S) if pod.uid in shortened else pod.deadline
+        if deadline is not None:
+            overdue = deadline + timedelta(seconds=1)
+            looks += [overdue, overdue + timedelta(seconds=LOST_NODE_GRACE_S)]
+    return min(((look - now).total_seconds() for look in looks if look > now), default=None)
+
+
+def _delete_pod(pod: PodView, grace_period_s: int, why: str) -> Delete:
+    return Delete(kind=None, name=pod.name, uid=pod.uid, why=why, grace_period_s=grace_period_s)
