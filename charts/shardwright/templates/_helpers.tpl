@@ -50,7 +50,10 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- define "shardwright.rules" -}}
 # Server-side apply is a patch, and a create when the object does not exist.
 - apiGroups: [""]
-  resources: [services]
+  resources: [services, configmaps]
+  verbs: [list, watch, create, patch, delete]
+- apiGroups: [batch]
+  resources: [jobs]
   verbs: [list, watch, create, patch, delete]
 - apiGroups: [apps]
   resources: [statefulsets, controllerrevisions]

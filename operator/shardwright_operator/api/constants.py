@@ -73,6 +73,8 @@ class Annotation:
     """JSON record of the first failure: rank, pod, node, container exit code, reason, message, time."""
     STARTED = f"{GROUP}/started"
     """RFC 3339 time of the first start since the group last served, or since its revision changed."""
+    CONTENT = f"{GROUP}/content"
+    """Of a download's Job: hash of the spec that it was made from."""
     RETRY = f"{GROUP}/retry"
     """Set by a person on the ModelDeployment; a new value gives a failed group a fresh start."""
 

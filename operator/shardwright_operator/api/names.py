@@ -38,6 +38,16 @@ def leader_address(name: str, index: int | str, namespace: str) -> str:
     return f"{stateful_set(name, index, Role.LEADER)}-0.{ranks_service(name, index)}.{namespace}.svc"
 
 
+def launcher_config(name: str, digest: str) -> str:
+    """Name of the ConfigMap that holds the launcher of this content."""
+    return f"{name}-launcher-{digest}"
+
+
+def download_job(name: str, digest: str) -> str:
+    """Name of the Job that downloads this model to this place."""
+    return f"{name}-download-{digest}"
+
+
 def revision(name: str, digest: str) -> str:
     """Name of the ControllerRevision that holds a plan and its pod templates."""
     return f"{name}-{digest}"

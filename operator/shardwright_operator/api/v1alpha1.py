@@ -106,9 +106,14 @@ class ModelDeploymentSpec(ApiRecord):
 
     @property
     def model_claim(self) -> tuple[str, str | None] | None:
-        """Claim and folder on it that every rank mounts at the models' place, if the files are on a claim."""
-        place = self.model.claim or self.storage.model_cache
-        return None if place is None else (place.claim_name, place.sub_path)
+        """Claim and folder on it that every rank mounts at the models' place, if the files are on a claim.
+
+        A cache is mounted whole: a folder that the kubelet makes for a mount is not the user's to write to.
+        """
+        if self.model.claim is not None:
+            return self.model.claim.claim_name, self.model.claim.sub_path
+        cache = self.storage.model_cache
+        return None if cache is None else (cache.claim_name, None)
 
 
 def parse_spec(raw: object) -> ModelDeploymentSpec:

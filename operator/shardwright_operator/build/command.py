@@ -10,13 +10,18 @@ node rank, and takes the master's address for theirs (vLLM 0.32 ``engine/arg_uti
 
 from shardwright_operator.api.constants import Role
 from shardwright_operator.api.errors import SpecError
-from shardwright_operator.api.model_spec import ModelSpec
 from shardwright_operator.api.v1alpha1 import ModelDeploymentSpec
+from shardwright_operator.build.model_files import (
+    MODEL_FOLDER,
+    model_argument,
+    revision_words,
+    template_words,
+)
 from shardwright_operator.build.resources import RAY_OBJECT_STORE_BYTES, uses_ray
 from shardwright_planner.plan import Plan
 
-MODEL_FOLDER = "/models"
-"""Where a claim is mounted."""
+__all__ = ["MODEL_FOLDER", "engine_command"]
+
 MASTER_PORT = 29500
 DATA_PARALLEL_PORT = 29550
 RAY_PORT = 6379
@@ -33,7 +38,7 @@ def engine_command(spec: ModelDeploymentSpec, plan: Plan, role: Role, *, startup
         SpecError: the plan's sizes cannot be laid out over the pods, or Ray cannot run them.
     """
     _check_layout(spec, plan)
-    serve = ["vllm", "serve", model_argument(spec.model)]
+    serve = ["vllm", "serve", model_argument(spec)]
     words = [*serve, *_sizes(plan), *_model(spec, plan), *_limits(plan), *_server(spec)]
     extra = list(spec.engine.extra_args or ())
     if plan.nodes == 1:
@@ -43,11 +48,6 @@ def engine_command(spec: ModelDeploymentSpec, plan: Plan, role: Role, *, startup
         return [*_symmetric_run(plan), *words, "--distributed-executor-backend", "ray", *extra]
     headless = [] if role is Role.LEADER else ["--headless"]
     return [*words, *_ranks(plan), *headless, *extra]
-
-
-def model_argument(model: ModelSpec) -> str:
-    """What ``vllm serve`` is to load: the Hub id, or the folder on the mounted claim."""
-    return f"{MODEL_FOLDER}/{model.name.strip('/')}" if model.claim else model.name
 
 
 def _check_layout(spec: ModelDeploymentSpec, plan: Plan) -> None:
@@ -106,16 +106,7 @@ def _symmetric_run(plan: Plan) -> list[str]:
 
 def _model(spec: ModelDeploymentSpec, plan: Plan) -> list[str]:
     model = spec.model
-    words = ["--served-model-name", model.api_name]
-    if model.revision is not None:
-        if model.claim:
-            raise SpecError(
-                field="spec.model.revision",
-                value=model.revision,
-                limit="a claim holds the files of one revision",
-                remedy="leave it out, or let source be huggingFace",
-            )
-        words += ["--revision", model.revision]
+    words = ["--served-model-name", model.api_name, *revision_words(spec)]
     if plan.dtype != "auto":
         words += ["--dtype", plan.dtype]
     # A checkpoint that is quantized already says so itself, in words that vLLM checks against this flag.
@@ -127,7 +118,7 @@ def _model(spec: ModelDeploymentSpec, plan: Plan) -> list[str]:
         words += ["--kv-cache-dtype", str(model.kv_cache_dtype or plan.kv_cache_dtype)]
     if model.trust_remote_code:
         words.append("--trust-remote-code")
-    return words
+    return [*words, *template_words(spec)]
 
 
 def _limits(plan: Plan) -> list[str]:

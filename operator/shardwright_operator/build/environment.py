@@ -36,6 +36,23 @@ _CACHES = {
 """Every folder that the engine writes to by default, under one volume that any user id may write to."""
 
 
+def cache_environment() -> list[Manifest]:
+    """Where programs of the image may write."""
+    return _values(_CACHES)
+
+
+def source_environment(spec: ModelDeploymentSpec) -> list[Manifest]:
+    """What a program needs to reach the Hub: a mirror's address, and a token by reference."""
+    found: list[Manifest] = []
+    hub = spec.model.source.hugging_face if spec.model.source else None
+    if hub and hub.endpoint:
+        found += _values({"HF_ENDPOINT": hub.endpoint})
+    token = spec.model.token_secret
+    if token:
+        found.append(_secret("HF_TOKEN", *token))
+    return found
+
+
 def environment(
     spec: ModelDeploymentSpec,
     plan: Plan,
@@ -50,7 +67,7 @@ def environment(
         *identity(plan, owner),
         *_values(_engine(spec, plan, startup_s)),
         *_values(network),
-        *_values(_CACHES),
+        *cache_environment(),
         *_source(spec),
     ]
     key = spec.engine.api_key_secret_ref
@@ -96,16 +113,9 @@ def _engine(spec: ModelDeploymentSpec, plan: Plan, startup_s: int) -> dict[str, 
 
 
 def _source(spec: ModelDeploymentSpec) -> list[Manifest]:
-    if spec.model.claim:
+    if spec.model_claim is not None:
         return _values({"HF_HUB_OFFLINE": "1"})
-    found: list[Manifest] = []
-    hub = spec.model.source.hugging_face if spec.model.source else None
-    if hub and hub.endpoint:
-        found += _values({"HF_ENDPOINT": hub.endpoint})
-    token = spec.model.token_secret
-    if token:
-        found.append(_secret("HF_TOKEN", *token))
-    return found
+    return source_environment(spec)
 
 
 def _values(entries: dict[str, str]) -> list[Manifest]:

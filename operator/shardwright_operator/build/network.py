@@ -47,6 +47,8 @@ class GroupNetwork:
     """What a network profile adds to each pod of a group. A pod without peers needs nothing but its API."""
 
     environment: dict[str, str] = field(default_factory=dict)
+    resolve_interface: bool = False
+    """Whether the launcher is to find NCCL's and Gloo's interface in the pod."""
     devices: dict[str, int] = field(default_factory=dict)
     """Extended resources of each pod."""
     capabilities: tuple[str, ...] = ()
@@ -71,9 +73,13 @@ def group_network(spec: ModelDeploymentSpec, plan: Plan) -> GroupNetwork:
         return GroupNetwork(host=host, warnings=_warnings(host=host, devices={}))
     profile = network.profile or NetworkProfile.AUTO
     devices = _devices(network, profile)
-    environment = _interfaces(network, profile, own.keys()) | _TRANSPORT.get(profile, {})
+    launcher = spec.engine.uses_launcher
+    environment = _interfaces(network, profile, own.keys(), launcher=launcher) | _TRANSPORT.get(profile, {})
     return GroupNetwork(
         environment=environment,
+        resolve_interface=launcher
+        and network.socket_interface is None
+        and profile is not NetworkProfile.CUSTOM,
         devices=devices,
         capabilities=("IPC_LOCK",) if devices else (),
         host=host,
@@ -103,10 +109,15 @@ def _devices(network: NetworkSpec, profile: NetworkProfile) -> dict[str, int]:
     return {} if resource is None else {resource: network.rdma_count or 1}
 
 
-def _interfaces(network: NetworkSpec, profile: NetworkProfile, own: Collection[str]) -> dict[str, str]:
+def _interfaces(
+    network: NetworkSpec, profile: NetworkProfile, own: Collection[str], *, launcher: bool
+) -> dict[str, str]:
     given = network.socket_interface
     if given is None:
         if profile is NetworkProfile.CUSTOM:
+            return {}
+        if launcher:
+            # It asks the kernel which interface reaches the leader, of whatever name.
             return {}
         if network.host_network and not {NCCL_INTERFACE, GLOO_INTERFACE} <= set(own):
             # Gloo would resolve the node's host name, which often is a loopback address: each rank then waits
@@ -115,7 +126,8 @@ def _interfaces(network: NetworkSpec, profile: NetworkProfile, own: Collection[s
                 field="spec.network.socketInterface",
                 value=None,
                 limit="with hostNetwork a node has several interfaces, and a wrong one hangs the group",
-                remedy="name the interface that reaches the other nodes, as `ip route` on a node shows it",
+                remedy="name the interface that reaches the other nodes, as `ip route` on a node shows it, "
+                "or leave spec.engine.launcher on",
             )
         given = POD_INTERFACE
     names = given.removeprefix("=").split(",")

@@ -17,11 +17,17 @@ from shardwright_operator.build.command import (
     DRAIN_S,
     LEADER_ADDRESS,
     MASTER_PORT,
-    MODEL_FOLDER,
     RAY_PORT,
     engine_command,
 )
 from shardwright_operator.build.environment import HOME, environment, identity
+from shardwright_operator.build.launcher import (
+    PEER_PORT,
+    launcher_mount,
+    launcher_volume,
+    launcher_words,
+)
+from shardwright_operator.build.model_files import model_mounts, model_volumes
 from shardwright_operator.build.network import GroupNetwork
 from shardwright_operator.build.owner import Manifest, Owner
 from shardwright_operator.build.pool import PoolSelection
@@ -92,7 +98,7 @@ def pod_template(inputs: PodInputs, role: Role) -> Manifest:
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": grace_s,
-        "securityContext": _pod_security(inputs),
+        "securityContext": pod_security(inputs.user_id),
         **({"initContainers": [_waiting(inputs, role)]} if inputs.ray else {}),
         "containers": [_container(inputs, role, delay_s=delay_s)],
         "volumes": _volumes(inputs),
@@ -111,6 +117,11 @@ def pod_template(inputs: PodInputs, role: Role) -> Manifest:
 def _container(inputs: PodInputs, role: Role, *, delay_s: int) -> Manifest:
     spec, plan, network = inputs.spec, inputs.plan, inputs.network
     words = engine_command(spec, plan, role, startup_s=inputs.startup_s)
+    if spec.engine.uses_launcher:
+        own = launcher_words(
+            spec, plan, role, startup_s=inputs.startup_s, resolve_interface=network.resolve_interface
+        )
+        words = [*own, *words]
     found: Manifest = {
         "name": CONTAINER,
         "image": inputs.image,
@@ -120,7 +131,7 @@ def _container(inputs: PodInputs, role: Role, *, delay_s: int) -> Manifest:
             spec, plan, inputs.owner, role, network=network.environment, startup_s=inputs.startup_s
         ),
         "resources": container_resources(spec, plan, network.devices),
-        "securityContext": _container_security(network.capabilities),
+        "securityContext": container_security(network.capabilities),
         "volumeMounts": _mounts(inputs),
         "lifecycle": {"preStop": {"sleep": {"seconds": delay_s}}},
         "terminationMessagePolicy": "FallbackToLogsOnError",
@@ -140,7 +151,7 @@ def _waiting(inputs: PodInputs, role: Role) -> Manifest:
         "image": inputs.image,
         "command": ["python3", "-c", _WAIT, LEADER_ADDRESS, port],
         "env": identity(inputs.plan, inputs.owner),
-        "securityContext": _container_security(()),
+        "securityContext": container_security(),
     }
     if inputs.spec.engine.image_pull_policy:
         found["imagePullPolicy"] = inputs.spec.engine.image_pull_policy.value
@@ -170,6 +181,8 @@ def _ports(inputs: PodInputs) -> list[Manifest]:
         ports.append(("ray", RAY_PORT) if inputs.ray else ("master", MASTER_PORT))
         if inputs.plan.data_parallel > 1:
             ports.append(("data-parallel", DATA_PARALLEL_PORT))
+        if inputs.spec.engine.uses_launcher:
+            ports.append(("peers", PEER_PORT))
     found: list[Manifest] = [{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in ports]
     if inputs.network.host:
         for port in found:
@@ -177,15 +190,19 @@ def _ports(inputs: PodInputs) -> list[Manifest]:
     return found
 
 
-def _pod_security(inputs: PodInputs) -> Manifest:
+def pod_security(user_id: int | None) -> Manifest:
+    """What the ``restricted`` profile asks of a pod; user None leaves user and group to the cluster."""
     found: Manifest = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
-    if inputs.user_id is not None:
+    if user_id is not None:
         # The image's own user is root, which the kubelet refuses to start as non-root without a number.
-        found |= {"runAsUser": inputs.user_id, "runAsGroup": inputs.user_id, "fsGroup": inputs.user_id}
+        found |= {"runAsUser": user_id, "runAsGroup": user_id, "fsGroup": user_id}
+        # Without it the kubelet would walk over every file of a model's volume at each start of a pod.
+        found["fsGroupChangePolicy"] = "OnRootMismatch"
     return found
 
 
-def _container_security(capabilities: tuple[str, ...]) -> Manifest:
+def container_security(capabilities: tuple[str, ...] = ()) -> Manifest:
+    """What the profile asks of a container, plus capabilities that it does not grant."""
     rights: Manifest = {"drop": ["ALL"]}
     if capabilities:
         rights["add"] = list(capabilities)
@@ -200,11 +217,9 @@ def _volumes(inputs: PodInputs) -> list[Manifest]:
         {"name": "home", "emptyDir": {"sizeLimit": format_bytes(cache_limit_bytes(spec, plan))}},
         {"name": "tmp", "emptyDir": {"sizeLimit": format_bytes(TEMPORARY_BYTES)}},
     ]
-    claim = spec.model.claim
-    if claim:
-        volume = {"claimName": claim.claim_name, "readOnly": True}
-        found.append({"name": "model", "persistentVolumeClaim": volume})
-    return found
+    if spec.engine.uses_launcher:
+        found.append(launcher_volume(inputs.owner))
+    return [*found, *model_volumes(spec)]
 
 
 def _mounts(inputs: PodInputs) -> list[Manifest]:
@@ -213,10 +228,6 @@ def _mounts(inputs: PodInputs) -> list[Manifest]:
         {"name": "home", "mountPath": HOME},
         {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - likewise
     ]
-    claim = inputs.spec.model.claim
-    if claim:
-        mount: Manifest = {"name": "model", "mountPath": MODEL_FOLDER, "readOnly": True}
-        if claim.sub_path:
-            mount["subPath"] = claim.sub_path
-        found.append(mount)
-    return found
+    if inputs.spec.engine.uses_launcher:
+        found.append(launcher_mount())
+    return [*found, *model_mounts(inputs.spec)]

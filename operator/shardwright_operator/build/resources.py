@@ -55,6 +55,11 @@ def memory_request_bytes(spec: ModelDeploymentSpec, plan: Plan) -> int:
     return processes + RANK_MEMORY_BYTES * plan.gpus_per_node + shared_memory_bytes(spec, plan)
 
 
+def process_memory_bytes(plan: Plan) -> int:
+    """Memory that the processes of a pod need besides /dev/shm, which is seldom full."""
+    return BASE_MEMORY_BYTES + RANK_MEMORY_BYTES * plan.gpus_per_node
+
+
 def memory_limit_bytes(spec: ModelDeploymentSpec, plan: Plan) -> int:
     """The request, the share of the weights that some loaders stage in host memory, and 8 GiB of slack."""
     share = -(-plan.weights_bytes // plan.nodes)
@@ -66,7 +71,7 @@ def cache_request_bytes(spec: ModelDeploymentSpec, plan: Plan) -> int:
 
     Each node downloads all of it: a rank looks for its part in every file.
     """
-    download = 0 if spec.model.claim else plan.weights_bytes * 21 // 20
+    download = 0 if spec.model_claim else plan.weights_bytes * 21 // 20
     return _whole_gib(download + CACHE_BASE_BYTES)
 
 
@@ -80,7 +85,7 @@ def cache_limit_bytes(spec: ModelDeploymentSpec, plan: Plan) -> int:
     if spec.storage.cache_size is not None:
         return parse_quantity(spec.storage.cache_size)
     times = 4 if spec.model.quantization else 2
-    download = 0 if spec.model.claim else plan.weights_bytes * times
+    download = 0 if spec.model_claim else plan.weights_bytes * times
     return _whole_gib(download + 2 * CACHE_BASE_BYTES)
 
 

@@ -52,6 +52,8 @@ class Revision:
     members: int
     leader_template: Mapping[str, Any]
     worker_template: Mapping[str, Any] | None
+    download: Mapping[str, Any] | None = None
+    """Spec of the Job that brings the model to a shared claim; the pods start when it is complete."""
 
     pods_hash: str = field(init=False, compare=False, default="")
     """Hash of what a group's pods are made from: pods with different values never form a group."""
@@ -107,6 +109,7 @@ def from_manifest(manifest: Mapping[str, Any]) -> Revision:
             members=data["members"],
             leader_template=data["leaderTemplate"],
             worker_template=data.get("workerTemplate"),
+            download=data.get("download"),
         )
     except (KeyError, TypeError, ValidationError) as error:
         raise RevisionError(f"{name} cannot be read: {error}.") from error
@@ -129,4 +132,6 @@ def _data(revision: Revision) -> Manifest:
     }
     if revision.worker_template is not None:
         data["workerTemplate"] = dict(revision.worker_template)
+    if revision.download is not None:
+        data["download"] = dict(revision.download)
     return data

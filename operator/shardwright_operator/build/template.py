@@ -7,9 +7,10 @@ from shardwright_operator.api.constants import Role
 from shardwright_operator.api.engine_image import DEFAULT_IMAGE, engine_image, engine_version
 from shardwright_operator.api.v1alpha1 import ModelDeploymentSpec
 from shardwright_operator.build.digest import digest
+from shardwright_operator.build.download import download_spec
 from shardwright_operator.build.network import group_network
 from shardwright_operator.build.owner import Manifest, Owner
-from shardwright_operator.build.pod import PodInputs, pod_template
+from shardwright_operator.build.pod import PodInputs, container_security, pod_security, pod_template
 from shardwright_operator.build.pool import PoolSelection
 from shardwright_operator.build.startup import startup_budget_s
 from shardwright_planner.plan import Plan
@@ -76,6 +77,23 @@ def render_templates(
     )
     worker = pod_template(inputs, Role.WORKER) if plan.nodes > 1 else None
     return pod_template(inputs, Role.LEADER), worker
+
+
+def render_download(
+    spec: ModelDeploymentSpec,
+    owner: Owner,
+    *,
+    default_image: str = DEFAULT_IMAGE,
+    user_id: int | None = USER_ID,
+) -> Manifest | None:
+    """The spec of the Job that downloads the model to a shared claim; None when none is given."""
+    return download_spec(
+        spec,
+        owner,
+        image=engine_image(spec.engine, default_image),
+        security=pod_security(user_id),
+        container_security=container_security(),
+    )
 
 
 def pod_inputs_hash(raw_spec: Mapping[str, Any], plan: Plan) -> str:

@@ -69,6 +69,8 @@ KINDS: tuple[Kind, ...] = (
         plural="poddisruptionbudgets",
         selector=_OURS,
     ),
+    Kind(kind="ConfigMap", group="", version="v1", plural="configmaps", selector=_OURS),
+    Kind(kind="Job", group="batch", version="v1", plural="jobs", selector=_OURS),
     Kind(kind="Pod", group="", version="v1", plural="pods", selector=_OURS),
     Kind(kind="Node", group="", version="v1", plural="nodes", namespaced=False),
     Kind(

@@ -12,15 +12,7 @@ import re
 from shardwright_operator.launcher import reasons
 
 _CAUSES = {
-    reasons.ACCESS_DENIED: (
-        r"GatedRepoError",
-        r"Access to model .{0,200} is restricted",
-        r"Access denied\.",
-        r"gated repo",
-        r"40[13] Client Error",
-        r"Invalid (user token|username or password|credentials)",
-        r"(token|authentication) .{0,40}(is invalid|expired)",
-    ),
+    # The Hub answers 401 for a repository that does not exist, so that this is asked before access.
     reasons.MODEL_NOT_FOUND: (
         r"(Repository|Revision|Entry)NotFoundError",
         r"404 Client Error",
@@ -32,6 +24,15 @@ _CAUSES = {
         r"Repo id must",
         r"Cannot find any model weights",
         r"No such file or directory: '/models/",
+    ),
+    reasons.ACCESS_DENIED: (
+        r"GatedRepoError",
+        r"Access to model .{0,200} is restricted",
+        r"Access denied\.",
+        r"gated repo",
+        r"40[13] Client Error",
+        r"Invalid (user token|username or password|credentials)",
+        r"(token|authentication) .{0,40}(is invalid|expired)",
     ),
     reasons.OUT_OF_MEMORY: (
         r"CUDA out of memory",

@@ -24,6 +24,8 @@ from shardwright_operator.launcher.reasons import LauncherError
 from shardwright_operator.launcher.stall import StallWatch
 
 EXIT_FAILURE = 1
+EXIT_INPUT = 66
+"""The model is not there or not for us: another attempt ends in the same way (EX_NOINPUT of sysexits.h)."""
 EXIT_CHECK = 78
 """A check failed, and no engine was started (EX_CONFIG of sysexits.h)."""
 EXIT_WATCH = 70
@@ -191,6 +193,8 @@ class _Run:
             self._group.close()
         if self._verdict is not None:
             return EXIT_WATCH
+        if verdict.reason in {reasons.MODEL_NOT_FOUND, reasons.ACCESS_DENIED}:
+            return EXIT_INPUT
         return 128 - code if code < 0 else code or EXIT_FAILURE
 
     def _cause(self, code: int) -> LauncherError:

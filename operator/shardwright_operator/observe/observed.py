@@ -12,6 +12,7 @@ from shardwright_operator.observe.views import (
     ChildView,
     ClaimView,
     Key,
+    LoaderView,
     NodeView,
     PodView,
     ResourceView,
@@ -58,6 +59,8 @@ class Observed:
     children: Mapping[tuple[ChildKind, str], ChildView] = field(default_factory=dict)
     """By kind and name: all that carry our labels for this resource, whoever owns them."""
     pods: tuple[PodView, ...] = ()
+    loaders: tuple[LoaderView, ...] = ()
+    """Pods of the download's Job, the oldest first."""
     obituaries: Mapping[str, PodView] = field(default_factory=dict)
     """Last sight of pods that are gone, by UID: the StatefulSet deletes a failed pod before a LIST sees it.
     """

@@ -15,7 +15,10 @@ from shardwright_operator.observe.views import (
     ChildKind,
     ChildView,
     ContainerExit,
+    JobPhase,
+    JobView,
     Key,
+    LoaderView,
     NodeView,
     PodView,
     ResourceView,
@@ -28,6 +31,8 @@ TERMINATION_MESSAGE_CHARACTERS = 2048
 """Kept of a termination message: half from its head, half from its tail. The cause of a failed engine start
 tends to stand in the first lines, what it led to in the last ones."""
 
+JOB_NAME_LABEL = "batch.kubernetes.io/job-name"
+_WRITTEN_ONCE = frozenset({ChildKind.CONFIG_MAP, ChildKind.JOB})
 _DRIFT_METADATA = ("labels", "annotations", "ownerReferences")
 _ENDED = frozenset({"Succeeded", "Failed"})
 _HELD_BACK = frozenset({"Unschedulable", "SchedulingGated"})
@@ -97,7 +102,33 @@ def project_child(body: Mapping[str, Any]) -> ChildView | None:
         pod_gpus=_gpus((spec.get("template") or {}).get("spec") or {})
         if body["kind"] == ChildKind.STATEFUL_SET
         else 0,
-        packed_body=pack(drift),
+        job=_job(status) if body["kind"] == ChildKind.JOB else None,
+        # Written once and never compared: what they hold would only take memory.
+        packed_body=b"" if body["kind"] in _WRITTEN_ONCE else pack(drift),
+    )
+
+
+def project_loader(body: Mapping[str, Any]) -> LoaderView | None:
+    """View of a pod of a download's Job; None when it is none."""
+    metadata = body["metadata"]
+    labels = metadata.get("labels") or {}
+    job = labels.get(JOB_NAME_LABEL)
+    if job is None or Label.DEPLOYMENT not in labels or Label.GROUP_INDEX in labels:
+        return None
+    status = body.get("status") or {}
+    containers = status.get("containerStatuses") or ()
+    return LoaderView(
+        key=Key(metadata["namespace"], labels[Label.DEPLOYMENT]),
+        name=metadata["name"],
+        uid=metadata.get("uid", ""),
+        resource_version=resource_version(body),
+        job=job,
+        created_at=_time(metadata.get("creationTimestamp")) or LONG_AGO,
+        node=(body.get("spec") or {}).get("nodeName", ""),
+        phase=status.get("phase", "Pending"),
+        waiting=_waiting(containers),
+        last_exit=_last_exit(containers),
+        unschedulable=_unschedulable(status),
     )
 
 
@@ -113,7 +144,6 @@ def project_pod(body: Mapping[str, Any]) -> PodView | None:
     conditions: dict[str, Mapping[str, Any]] = {c.get("type"): c for c in status.get("conditions") or ()}
     containers = status.get("containerStatuses") or ()
     absent: Mapping[str, Any] = {}
-    scheduled = conditions.get("PodScheduled", absent)
     disrupted = conditions.get("DisruptionTarget", absent)
     ready = conditions.get("Ready", absent)
     return PodView(
@@ -140,11 +170,7 @@ def project_pod(body: Mapping[str, Any]) -> PodView | None:
         ended=any((c.get("state") or {}).get("terminated") for c in containers),
         last_exit=_last_exit(containers),
         waiting=_waiting(containers),
-        unschedulable=(
-            scheduled.get("message", "")
-            if scheduled.get("status") == "False" and scheduled.get("reason") in _HELD_BACK
-            else ""
-        ),
+        unschedulable=_unschedulable(status),
         disruption=disrupted.get("reason", "") if disrupted.get("status") == "True" else "",
     )
 
@@ -185,6 +211,31 @@ def project_node(body: Mapping[str, Any]) -> NodeView | None:
 def resource_version(body: Mapping[str, Any]) -> int:
     """The object's version as a number. Kubernetes promises since 1.35 that versions compare as integers."""
     return _integer(body["metadata"].get("resourceVersion")) or 0
+
+
+def _unschedulable(status: Mapping[str, Any]) -> str:
+    found = (c for c in status.get("conditions") or () if c.get("type") == "PodScheduled")
+    scheduled: Mapping[str, Any] = next(found, {})
+    refused = scheduled.get("status") == "False" and scheduled.get("reason") in _HELD_BACK
+    return scheduled.get("message", "") if refused else ""
+
+
+def _job(status: Mapping[str, Any]) -> JobView:
+    ended = {c.get("type"): c for c in status.get("conditions") or () if c.get("status") == "True"}
+    failed = ended.get("Failed")
+    if failed is not None:
+        phase = JobPhase.FAILED
+    elif "Complete" in ended:
+        phase = JobPhase.COMPLETE
+    else:
+        phase = JobPhase.RUNNING if status.get("ready") else JobPhase.PENDING
+    return JobView(
+        phase=phase,
+        started=str(status.get("startTime") or ""),
+        completed=str(status.get("completionTime") or ""),
+        failures=status.get("failed") or 0,
+        message=str((failed or {}).get("message") or ""),
+    )
 
 
 def _controller(metadata: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -12,6 +12,7 @@ from typing import Any
 
 from shardwright_operator.api.constants import KIND, ConditionType
 from shardwright_operator.observe.demand import DemandBook
+from shardwright_operator.observe.loaders import LoaderBook
 from shardwright_operator.observe.observed import CapacityView, Observed
 from shardwright_operator.observe.pools import Ground
 from shardwright_operator.observe.projection import (
@@ -29,6 +30,7 @@ from shardwright_operator.observe.views import (
     ChildView,
     ClaimView,
     Key,
+    LoaderView,
     NodeView,
     PodView,
     ResourceView,
@@ -38,6 +40,12 @@ from shardwright_operator.observe.views import (
 TOMBSTONES = 10_000
 OBITUARIES_PER_KEY = 64
 
+View = ResourceView | ChildView | PodView | LoaderView | NodeView
+
+_CLAIM_PATHS = (
+    ("model", "source", "persistentVolumeClaim", "claimName"),
+    ("storage", "modelCache", "claimName"),
+)
 _CHILD_KINDS = frozenset(ChildKind)
 _NOTHING: frozenset[Key] = frozenset()
 
@@ -52,6 +60,7 @@ class Store:
         self._children: defaultdict[Key, dict[tuple[ChildKind, str], ChildView]] = defaultdict(dict)
         self._pods: defaultdict[Key, dict[str, PodView]] = defaultdict(dict)
         self._obituaries: defaultdict[Key, OrderedDict[str, PodView]] = defaultdict(OrderedDict)
+        self._loaders = LoaderBook()
         self._nodes: dict[str, NodeView] = {}
         self._ground: Ground | None = None
         self._usage = GpuUsage()
@@ -70,12 +79,15 @@ class Store:
         return iter(self._resources.values())
 
     def claim_name(self, key: Key) -> str | None:
-        """Name of the PersistentVolumeClaim that the spec takes the model from, if any."""
+        """Name of the PersistentVolumeClaim that holds the model or is to hold it, if the spec names one."""
         resource = self._resources.get(key)
-        node: object = resource.spec if resource else None
-        for name in ("model", "source", "persistentVolumeClaim", "claimName"):
-            node = node.get(name) if isinstance(node, Mapping) else None
-        return node if isinstance(node, str) else None
+        for path in _CLAIM_PATHS:
+            node: object = resource.spec if resource else None
+            for name in path:
+                node = node.get(name) if isinstance(node, Mapping) else None
+            if isinstance(node, str):
+                return node
+        return None
 
     def observe(
         self,
@@ -91,6 +103,7 @@ class Store:
             resource=self._resources.get(key),
             children=dict(self._children.get(key, {})),
             pods=tuple(sorted(pods, key=lambda pod: (pod.group, pod.node_rank))),
+            loaders=self._loaders.of(key),
             obituaries=dict(self._obituaries.get(key, {})),
             nodes=tuple(self._on_ground().nodes.values()) if self.nodes_visible else None,
             claim=claim,
@@ -161,6 +174,9 @@ class Store:
             case kind if kind == KIND:
                 return self._put_resource(project_resource(body), deleted=deleted)
             case "Pod":
+                loading = self._loaders.put(body, deleted=deleted)
+                if loading is not None:
+                    return loading
                 return self._put_pod(project_pod(body), deleted=deleted)
             case "Node":
                 return self._put_node(body, deleted=deleted)
@@ -185,19 +201,20 @@ class Store:
                 keys |= self._remove(view)
         return frozenset(keys)
 
-    def _views(self, kind: str) -> Iterator[ResourceView | ChildView | PodView | NodeView]:
+    def _views(self, kind: str) -> Iterator[View]:
         if kind == KIND:
             yield from self._resources.values()
         elif kind == "Pod":
             for pods in self._pods.values():
                 yield from pods.values()
+            yield from self._loaders.views()
         elif kind == "Node":
             yield from self._nodes.values()
         else:
             for children in self._children.values():
                 yield from (child for child in children.values() if child.kind == kind)
 
-    def _remove(self, view: ResourceView | ChildView | PodView | NodeView) -> frozenset[Key]:
+    def _remove(self, view: View) -> frozenset[Key]:
         match view:
             case ResourceView():
                 self._bury(view.uid)
@@ -205,6 +222,9 @@ class Store:
             case ChildView():
                 self._bury(view.uid)
                 return self._put_child(view, deleted=True)
+            case LoaderView():
+                self._bury(view.uid)
+                return self._loaders.remove(view)
             case PodView():
                 self._bury(view.uid)
                 return self._put_pod(view, deleted=True)

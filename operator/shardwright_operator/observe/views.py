@@ -36,6 +36,8 @@ class ChildKind(StrEnum):
     NETWORK_POLICY = "NetworkPolicy"
     DISRUPTION_BUDGET = "PodDisruptionBudget"
     STATEFUL_SET = "StatefulSet"
+    CONFIG_MAP = "ConfigMap"
+    JOB = "Job"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +54,28 @@ class ResourceView:
     retry: str = ""
     """Value of the retry annotation, a person's wish for a fresh start."""
     created_at: datetime = LONG_AGO
+
+
+class JobPhase(StrEnum):
+    """Where a Job stands."""
+
+    PENDING = "Pending"
+    RUNNING = "Running"
+    COMPLETE = "Complete"
+    FAILED = "Failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobView:
+    """What a Job's controller says of it."""
+
+    phase: JobPhase
+    started: str = ""
+    """RFC 3339, as the API server wrote it."""
+    completed: str = ""
+    failures: int = 0
+    message: str = ""
+    """Why it failed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +100,7 @@ class ChildView:
     """GPUs of each pod of a set."""
     settled: bool = True
     """Whether the set's controller has seen its newest generation."""
+    job: JobView | None = None
     packed_body: bytes = b""
 
     @cached_property
@@ -151,6 +176,24 @@ class PodView:
     def ready(self) -> bool:
         """Whether its readiness probe passes; for a worker that only means that it runs."""
         return self.ready_since is not None and not self.deleting
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoaderView:
+    """A pod of a download's Job: it holds no GPU, has no rank, and often knows first what is wrong."""
+
+    key: Key
+    name: str
+    uid: str
+    resource_version: int
+    job: str
+    """Name of its Job."""
+    created_at: datetime
+    node: str = ""
+    phase: str = "Pending"
+    waiting: Waiting | None = None
+    last_exit: ContainerExit | None = None
+    unschedulable: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -92,8 +92,15 @@ def test_message_does_not_repeat_a_secret(word: str) -> None:
 
 
 def test_every_option_that_the_operator_renders_is_refused() -> None:
-    """Else a user's word, which comes last, would silently win over the plan."""
-    model = {key: value for key, value in FULL_SPEC["model"].items() if key not in {"config", "source"}}
+    """Else a user's word, which comes last, would silently win over the plan.
+
+    A chat template may come from the image instead; both at once are refused where they meet.
+    """
+    model = {
+        key: value
+        for key, value in FULL_SPEC["model"].items()
+        if key not in {"config", "source", "chatTemplateRef"}
+    }
     spec = parse_spec(
         {
             "model": {**model, "name": "deepseek-ai/DeepSeek-V3", "trustRemoteCode": True},

@@ -11,6 +11,7 @@ import pytest
 import yaml
 from kubernetes.client import (
     V1ControllerRevision,
+    V1Job,
     V1NetworkPolicy,
     V1PodDisruptionBudget,
     V1PodTemplateSpec,
@@ -20,12 +21,15 @@ from kubernetes.client import (
 
 from shardwright_operator.api.v1alpha1 import parse_spec
 from shardwright_operator.build.disruption_budget import disruption_budget
+from shardwright_operator.build.download import download_job
+from shardwright_operator.build.launcher import config_name, launcher_config
 from shardwright_operator.build.network_policy import network_policy
 from shardwright_operator.build.owner import Manifest, Owner
 from shardwright_operator.build.pool import PoolSelection
 from shardwright_operator.build.revision import Revision, named, to_manifest
 from shardwright_operator.build.service import client_service, ranks_service
 from shardwright_operator.build.stateful_set import leader_set, worker_set
+from shardwright_operator.build.template import render_download
 from shardwright_planner.plan import Plan
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -95,6 +99,11 @@ GROUPS = [
         id="claim, API key, own environment and placement",
     ),
 ]
+
+CACHED = {
+    "model": {"name": LLAMA_405B, "chatTemplateRef": {"name": "templates", "key": "llama.jinja"}},
+    "storage": {"modelCache": {"claimName": "models"}},
+}
 
 PROFILES = [
     pytest.param("auto", {}, id="auto"),
@@ -171,6 +180,17 @@ def test_network_profile_is_as_reviewed(
     for template in templates:
         V1PodTemplateSpec.model_validate(template)
     check(f"network-{name}", templates)
+
+
+def test_cached_model_is_as_reviewed(
+    owner: Owner, pool: PoolSelection, two_nodes: Plan, make_revision: Callable[..., Revision]
+) -> None:
+    revision = make_revision(CACHED, two_nodes, owner, pool)
+    spec = render_download(parse_spec(CACHED), owner)
+    assert spec is not None
+    job = download_job(owner, spec, retry="")
+    V1Job.model_validate(job)
+    check("cached-model", [launcher_config(owner, config_name(owner)), job, dict(revision.leader_template)])
 
 
 def test_revision_is_as_reviewed(

@@ -69,7 +69,9 @@ def not_restricted(template: Manifest) -> set[str]:
     spec = template["spec"]
     found = {field for field in ("hostNetwork", "hostPID", "hostIPC") if spec.get(field)}
     found |= {
-        "volumes" for volume in spec["volumes"] if not {"emptyDir", "persistentVolumeClaim"} & volume.keys()
+        "volumes"
+        for volume in spec["volumes"]
+        if not {"emptyDir", "persistentVolumeClaim", "configMap"} & volume.keys()
     }
     if not spec["securityContext"].get("runAsNonRoot") or spec["securityContext"].get("runAsUser") == 0:
         found.add("runAsNonRoot")

@@ -12,8 +12,14 @@ from shardwright_planner.plan import Plan
 LLAMA = {"name": "meta-llama/Llama-3.1-8B-Instruct"}
 
 
-def rendered(network: dict[str, object], plan: Plan, env: list[dict[str, str]] | None = None) -> GroupNetwork:
-    engine = {"env": env} if env else {}
+def rendered(
+    network: dict[str, object],
+    plan: Plan,
+    env: list[dict[str, str]] | None = None,
+    *,
+    launcher: bool = True,
+) -> GroupNetwork:
+    engine = {"launcher": launcher, "env": env or []}
     return group_network(parse_spec({"model": LLAMA, "network": network, "engine": engine}), plan)
 
 
@@ -30,6 +36,38 @@ def test_each_library_gets_its_own_grammar(interface: str, nccl: str, gloo: str,
     assert found == {"NCCL_SOCKET_IFNAME": nccl, "GLOO_SOCKET_IFNAME": gloo}
 
 
+@pytest.mark.parametrize(
+    "network",
+    [pytest.param({}, id="pod network"), pytest.param({"hostNetwork": True}, id="host network")],
+)
+def test_interface_is_found_in_the_pod(network: dict[str, object], two_nodes: Plan) -> None:
+    found = rendered(network, two_nodes)
+    assert (found.resolve_interface, found.environment) == (True, {})
+
+
+@pytest.mark.parametrize(
+    ("network", "launcher"),
+    [
+        pytest.param({"socketInterface": "eth1"}, True, id="given"),
+        pytest.param({"profile": "custom"}, True, id="the user's own"),
+        pytest.param({}, False, id="nobody there to find it"),
+    ],
+)
+def test_interface_is_not_looked_for(network: dict[str, object], *, launcher: bool, two_nodes: Plan) -> None:
+    assert not rendered(network, two_nodes, launcher=launcher).resolve_interface
+
+
+def test_without_launcher_the_usual_name_of_a_pods_interface(two_nodes: Plan) -> None:
+    found = rendered({}, two_nodes, launcher=False).environment
+    assert found == {"NCCL_SOCKET_IFNAME": "=eth0", "GLOO_SOCKET_IFNAME": "eth0"}
+
+
+def test_host_network_without_launcher_needs_a_name(two_nodes: Plan) -> None:
+    with pytest.raises(SpecError, match=r"or leave spec\.engine\.launcher on") as caught:
+        rendered({"hostNetwork": True}, two_nodes, launcher=False)
+    assert caught.value.field == "spec.network.socketInterface"
+
+
 def test_excluding_is_for_nccl_while_gloo_has_a_name(two_nodes: Plan) -> None:
     env = [{"name": "GLOO_SOCKET_IFNAME", "value": "eth1"}]
     found = rendered({"socketInterface": "^docker0"}, two_nodes, env).environment
@@ -44,9 +82,6 @@ def test_host_network_with_both_interfaces_in_the_users_environment(two_nodes: P
 @pytest.mark.parametrize(
     ("network", "env", "field", "value"),
     [
-        pytest.param(
-            {"hostNetwork": True}, None, "spec.network.socketInterface", None, id="host network, no name"
-        ),
         pytest.param({"profile": "roce"}, None, "spec.network.rdmaResource", None, id="RoCE without devices"),
         pytest.param(
             {"profile": "tcp", "rdmaResource": "rdma/a"},

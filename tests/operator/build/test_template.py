@@ -83,8 +83,10 @@ def test_unknown_engine_is_refused(owner: Owner, pool: PoolSelection, make_plan:
 @pytest.mark.parametrize(
     ("executor", "sizes", "ports"),
     [
-        pytest.param("ray", {"tensor_parallel": 8, "pipeline_parallel": 2}, [8100, 6379], id="Ray's head"),
-        pytest.param("mp", {"data_parallel": 16}, [8100, 29500, 29550], id="data-parallel handshake"),
+        pytest.param(
+            "ray", {"tensor_parallel": 8, "pipeline_parallel": 2}, [8100, 6379, 29600], id="Ray's head"
+        ),
+        pytest.param("mp", {"data_parallel": 16}, [8100, 29500, 29550, 29600], id="data-parallel handshake"),
     ],
 )
 def test_fixed_ports_are_declared_on_the_host(

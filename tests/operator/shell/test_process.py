@@ -280,7 +280,7 @@ def test_kopf_is_set_to_watch_and_to_write_nothing() -> None:
     assert settings.scanning.disabled
     assert settings.peering.standalone
     selectors = [str(selector) for selector in settings.watching.label_selectors.values()]
-    assert len(selectors) == 6
+    assert len(selectors) == 8
     assert all(MANAGED_BY_VALUE in selector for selector in selectors)
 
 
