@@ -30,7 +30,7 @@ LARGEST_CAPTURE = 512
 START_BYTES = int(0.51 * GIB)
 START_WITH_NCCL_BYTES = int(1.55 * GIB)
 START_EXPERTS_BYTES = int(0.46 * GIB)  # sparse models over several ranks, on top
-START_SLACK_BYTES = int(0.6 * GIB)  # start-ups with 0.64 GiB left ran, one with 0.40 did not (same logs)
+START_SLACK_BYTES = int(0.4 * GIB)  # what a start-up that ran out had left; others ran with 0.64 (same logs)
 # NCCL's channels over PCIe: no multicast and no custom AllReduce buffers (start-ups on 24 GB boards).
 PCIE_NCCL_BYTES = int(0.15 * GIB)
 
@@ -40,7 +40,8 @@ class Overhead:
     """Bytes outside weights, activations and cache on one rank.
 
     ``graph_bytes`` and ``graph_layer_bytes`` count against the utilization only where the version subtracts
-    them; elsewhere they must find room in what the utilization leaves.
+    them; elsewhere they must find room in what the utilization leaves. So must ``unprofiled_bytes``: buffers
+    that the kernels of MXFP4 experts take after the profiling run.
     """
 
     context_bytes: int
@@ -48,6 +49,7 @@ class Overhead:
     graph_layer_bytes: int
     subtracted: bool
     start_bytes: int
+    unprofiled_bytes: int
 
     def counted(self, layers: int) -> int:
         """What counts against the utilization on a stage of that many layers."""
@@ -58,7 +60,8 @@ class Overhead:
 
         Versions that do not subtract CUDA graphs start and then run out of memory while capturing them.
         """
-        return 0 if self.subtracted else self.start_bytes + self.graphs(layers) + START_SLACK_BYTES
+        needed = self.start_bytes + self.unprofiled_bytes
+        return needed if self.subtracted else needed + self.graphs(layers) + START_SLACK_BYTES
 
     def graphs(self, layers: int) -> int:
         """CUDA graphs of a stage."""
@@ -87,6 +90,7 @@ def overhead_of(setting: Setting, layout: Layout) -> Overhead:
         graph_layer_bytes=int(share * GRAPH_LAYER_BYTES),
         subtracted=setting.engine.graphs_subtracted,
         start_bytes=start,
+        unprofiled_bytes=_expert_buffers(setting, layout) if _is_unprofiled(setting) else 0,
     )
 
 
@@ -140,13 +144,25 @@ def _workspace(setting: Setting, layout: Layout) -> int:
     # Data-parallel attention gathers every rank's tokens before the experts and scatters them afterwards
     # (all-gather and reduce-scatter, the default all-to-all backend).
     model, size = setting.model, setting.dtype_bytes
-    moe = model.experts
-    if moe is None:
+    if model.experts is None:
         return 0
     gathered = setting.max_num_batched_tokens * layout.data
     exchange = 2 * gathered * model.hidden_size * size if layout.data > 1 else 0
-    if model.quantization and model.quantization.experts_only:
-        return exchange  # the MXFP4 kernels bring none of their own (start-up logs of gpt-oss)
+    return exchange + (0 if _is_unprofiled(setting) else _expert_buffers(setting, layout))
+
+
+def _is_unprofiled(setting: Setting) -> bool:
+    # Start-up logs of gpt-oss show no workspace, and one start-up ran out of memory right after them.
+    scheme = setting.model.quantization
+    return scheme is not None and scheme.experts_only
+
+
+def _expert_buffers(setting: Setting, layout: Layout) -> int:
+    model = setting.model
+    moe = model.experts
+    if moe is None:
+        return 0
     width = -(-moe.intermediate // layout.expert_tensor)
     inward = max(2 * width, model.hidden_size) + max(width, model.hidden_size)
-    return exchange + min(gathered, EXPERT_CHUNK_TOKENS) * moe.per_token * inward * size
+    tokens = min(setting.max_num_batched_tokens * layout.data, EXPERT_CHUNK_TOKENS)
+    return tokens * moe.per_token * inward * setting.dtype_bytes
