@@ -96,7 +96,7 @@ def revoke_account(api: Client, account: OperatorAccount) -> None:
     for resource in ("clusterrolebindings", "clusterroles"):
         group = "rbac.authorization.k8s.io"
         for found in api.list(f"{resource}.{group}"):
-            if found["metadata"]["name"].startswith(release):
+            if found["metadata"]["name"].endswith(release):
                 with contextlib.suppress(ApiError):
                     api.delete(f"{resource}.{group}", found["metadata"]["name"])
 
