@@ -3,11 +3,19 @@
 import json
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
-from shardwright_operator.cli.console import EXIT_DOES_NOT_FIT, EXIT_OK, CommandParser, takes_color, width
+from shardwright_operator.cli.console import (
+    EXIT_DOES_NOT_FIT,
+    EXIT_OK,
+    CommandParser,
+    InputError,
+    takes_color,
+    width,
+)
 from shardwright_operator.cli.documents import to_yaml
 from shardwright_operator.cli.options import add_options
-from shardwright_operator.cli.question import questions
+from shardwright_operator.cli.question import Question, questions
 from shardwright_planner import explain
 from shardwright_planner.sensitivity import sensitivity
 
@@ -23,6 +31,7 @@ def parser(name: str) -> CommandParser:
             "-f examples/llama-3.1-405b.yaml",
             "-f examples/llama-3.1-405b.yaml --nodes 4 --tpot 60ms",
             "--model Qwen/Qwen3-32B --gpu H100-SXM-80GB --gpus-per-node 8 --nodes 1 --tpot 30ms",
+            "-f examples/llama-3.1-405b.yaml --report plan.html",
             "--config ./my-model/config.json --gpu L40S --gpus-per-node 4 --nodes 2 -o yaml",
         ),
     )
@@ -41,6 +50,11 @@ def parser(name: str) -> CommandParser:
         default="auto",
         help="colour in the explanation (auto)",
     )
+    output.add_argument(
+        "--report",
+        metavar="FILE",
+        help="also write an HTML page with figures; it needs nothing but a browser",
+    )
     output.add_argument("--all", action="store_true", help="list every candidate, not the nearest few")
     return found
 
@@ -51,6 +65,8 @@ def run(arguments: Sequence[str], parser: CommandParser) -> int:
     asked = questions(options)
     # All are planned before anything is printed: half an answer followed by an error helps no script.
     plans = [question.answer() for question in asked]
+    if options.report is not None:
+        _write_report(asked, options.report)
     for place, (question, plan) in enumerate(zip(asked, plans, strict=True)):
         if options.output == "json":
             print(json.dumps(plan.to_wire(), indent=2))
@@ -67,3 +83,18 @@ def run(arguments: Sequence[str], parser: CommandParser) -> int:
             )
             sys.stdout.write(f"{heading}{text.rstrip()}\n")
     return EXIT_OK if all(plan.feasible for plan in plans) else EXIT_DOES_NOT_FIT
+
+
+def _write_report(asked: Sequence[Question], path: str) -> None:
+    if len(asked) != 1:
+        message = f"--report takes one resource, and {len(asked)} are given; write a file for each."
+        raise InputError(message)
+    # Only here: most plans are read in a terminal.
+    from shardwright_planner.report import render_page, survey  # noqa: PLC0415
+
+    page = render_page(survey(asked[0].request()))
+    try:
+        Path(path).write_text(page, encoding="utf-8")
+    except OSError as error:
+        message = f"cannot write {path}: {error.strerror or error}."
+        raise InputError(message) from None
