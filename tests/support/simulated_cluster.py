@@ -1,0 +1,262 @@
+"""A small cluster in memory: objects, a StatefulSet controller, a scheduler, kubelets, a garbage collector.
+
+It is a model, not a proof: the same sequences run on a real API server elsewhere. What it adds is speed and
+control: each controller moves only when a test lets it.
+"""
+
+import copy
+import itertools
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from shardwright_operator.api.constants import GPU_RESOURCE, Label
+
+NAMESPACE = "models"
+Place = tuple[str, str]
+
+
+class SimulatedCluster:
+    """Objects by kind and name, and everybody who moves them but the operator."""
+
+    def __init__(self) -> None:
+        self.now = datetime(2026, 1, 1, tzinfo=UTC)
+        self.objects: dict[Place, dict[str, Any]] = {}
+        self.trace: list[str] = []
+        """Name and UID of every pod that was made."""
+        self.course: Callable[[dict[str, Any]], str] = lambda _pod: ""
+        """What becomes of a pod on its node: ``image`` (cannot be pulled), ``unready``, else all is well."""
+        self._counter = itertools.count(1)
+
+    def tell(self, body: dict[str, Any], *, deleted: bool) -> None:
+        """An event for whoever watches."""
+
+    # -- objects --------------------------------------------------------------------------------------
+
+    def create(self, body: dict[str, Any]) -> dict[str, Any]:
+        body = copy.deepcopy(body)
+        body["metadata"].setdefault("uid", f"uid-{next(self._counter)}")
+        body["metadata"].setdefault("creationTimestamp", self.now.isoformat())
+        self.objects[body["kind"], body["metadata"]["name"]] = body
+        self.touch(body)
+        return body
+
+    def touch(self, body: dict[str, Any]) -> None:
+        body["metadata"]["resourceVersion"] = str(next(self._counter))
+        self.tell(body, deleted=False)
+
+    def remove(self, kind: str, name: str) -> None:
+        body = self.objects.pop((kind, name), None)
+        if body is not None:
+            body["metadata"]["resourceVersion"] = str(next(self._counter))
+            self.tell(body, deleted=True)
+
+    def get(self, kind: str, name: str) -> dict[str, Any]:
+        return self.objects[kind, name]
+
+    def of_kind(self, kind: str) -> dict[str, dict[str, Any]]:
+        return {name: body for (k, name), body in sorted(self.objects.items()) if k == kind}
+
+    @property
+    def pods(self) -> dict[str, dict[str, Any]]:
+        return self.of_kind("Pod")
+
+    def add_node(self, name: str, product: str = "NVIDIA-H100-80GB-HBM3", gpus: int = 8) -> None:
+        self.create(
+            {
+                "apiVersion": "v1",
+                "kind": "Node",
+                "metadata": {"name": name, "labels": {"nvidia.com/gpu.product": product}},
+                "spec": {},
+                "status": {
+                    "allocatable": {"nvidia.com/gpu": str(gpus)},
+                    "conditions": [{"type": "Ready", "status": "True"}],
+                },
+            }
+        )
+
+    def occupy(self, node: str, gpus: int = 8, name: str = "stranger") -> None:
+        """Somebody else's pod takes GPUs of a node."""
+        resources = {"limits": {GPU_RESOURCE: str(gpus)}}
+        self.create(
+            {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {"name": name, "namespace": "elsewhere"},
+                "spec": {"nodeName": node, "containers": [{"name": "main", "resources": resources}]},
+                "status": {"phase": "Running"},
+            }
+        )
+
+    def cordon(self, node: str, *, cordoned: bool = True) -> None:
+        body = self.get("Node", node)
+        body["spec"]["unschedulable"] = cordoned
+        self.touch(body)
+
+    # -- the cluster ----------------------------------------------------------------------------------
+
+    def delete_pod(self, name: str, *, grace_s: int | None = None) -> None:
+        """Ask for a pod's deletion; it goes when the kubelet moves, or at once without grace."""
+        pod = self.objects.get(("Pod", name))
+        if pod is None:
+            return
+        if grace_s == 0:
+            self.remove("Pod", name)
+            return
+        grace = pod["spec"].get("terminationGracePeriodSeconds", 30) if grace_s is None else grace_s
+        pod["metadata"]["deletionTimestamp"] = (self.now + timedelta(seconds=grace)).isoformat()
+        self.touch(pod)
+
+    def controllers(self) -> None:
+        """The StatefulSet controller and the garbage collector catch up."""
+        self._collect_garbage()
+        for body in self.of_kind("StatefulSet").values():
+            self._sync(body)
+
+    def _collect_garbage(self) -> None:
+        uids = {body["metadata"]["uid"] for body in self.objects.values()}
+        for (kind, name), body in sorted(self.objects.items()):
+            owners = body["metadata"].get("ownerReferences", ())
+            if owners and not any(owner["uid"] in uids for owner in owners):
+                if kind == "Pod" and "deletionTimestamp" not in body["metadata"]:
+                    self.delete_pod(name)
+                elif kind != "Pod":
+                    self.remove(kind, name)
+
+    def _sync(self, body: dict[str, Any]) -> None:
+        name, spec = body["metadata"]["name"], body["spec"]
+        start = spec.get("ordinals", {}).get("start", 0)
+        wanted = {f"{name}-{i}": i for i in range(start, start + spec["replicas"])}
+        mine = {n: p for n, p in self.pods.items() if _set_of(p) == name}
+        for pod_name, pod in mine.items():
+            failed = pod["status"].get("phase") == "Failed"
+            if (failed or pod_name not in wanted) and "deletionTimestamp" not in pod["metadata"]:
+                self.delete_pod(pod_name, grace_s=0 if failed else None)
+        for pod_name, index in wanted.items():
+            if ("Pod", pod_name) not in self.objects:
+                self._create_pod(body, pod_name, index)
+        status = {
+            "replicas": sum(_set_of(pod) == name for pod in self.pods.values()),
+            "observedGeneration": body["metadata"]["generation"],
+        }
+        if body.get("status") != status:
+            body["status"] = status
+            self.touch(body)
+
+    def _create_pod(self, body: dict[str, Any], name: str, index: int) -> None:
+        template = copy.deepcopy(body["spec"]["template"])
+        template["metadata"]["labels"][Label.POD_INDEX] = str(index)
+        pod = self.create(
+            {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {
+                    **template["metadata"],
+                    "name": name,
+                    "namespace": NAMESPACE,
+                    "ownerReferences": [
+                        {
+                            "kind": "StatefulSet",
+                            "name": body["metadata"]["name"],
+                            "uid": body["metadata"]["uid"],
+                            "controller": True,
+                        }
+                    ],
+                },
+                "spec": template["spec"],
+                "status": {"phase": "Pending"},
+            }
+        )
+        self.trace.append(f"{name} {pod['metadata']['uid']}")
+
+    def kubelets(self) -> None:
+        """Terminating pods end; the others are scheduled, run and become ready.
+
+        The scheduler takes rank 0 of every group first: of groups that compete, each would get a part.
+        """
+        for name, pod in self.pods.items():
+            if "deletionTimestamp" in pod["metadata"]:
+                self.remove("Pod", name)
+        for pod in sorted(self.pods.values(), key=lambda p: p["metadata"]["name"].rpartition("-")[2]):
+            placed = "nodeName" in pod["spec"]
+            if pod["status"].get("phase") == "Pending" and (placed or self._schedule(pod)):
+                self._run(pod)
+
+    def _schedule(self, pod: dict[str, Any]) -> bool:
+        free = [name for name, node in self.of_kind("Node").items() if self._takes(node, pod)]
+        if free:
+            pod["spec"]["nodeName"] = free[0]
+            return True
+        condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+        conditions = [{**condition, "message": "0/2 nodes are available: 2 Insufficient nvidia.com/gpu."}]
+        if pod["status"].get("conditions") != conditions:
+            pod["status"]["conditions"] = conditions
+            self.touch(pod)
+        return False
+
+    def _takes(self, node: dict[str, Any], pod: dict[str, Any]) -> bool:
+        here = [p for p in self.pods.values() if p["spec"].get("nodeName") == node["metadata"]["name"]]
+        free = int(node["status"]["allocatable"][GPU_RESOURCE]) - sum(map(gpus_of, here))
+        ready = node["status"]["conditions"][0]["status"] == "True"
+        alone = not any(_group_of(p) == _group_of(pod) for p in here)
+        return ready and alone and not node["spec"].get("unschedulable") and free >= gpus_of(pod)
+
+    def _run(self, pod: dict[str, Any]) -> None:
+        course = self.course(pod)
+        if course == "image":
+            waiting = {"reason": "ImagePullBackOff", "message": "Back-off pulling image"}
+            status: dict[str, Any] = {"phase": "Pending"}
+            state: dict[str, Any] = {"waiting": waiting}
+        else:
+            status, state = {"phase": "Running"}, {"running": {}}
+        if course == "":
+            stamp = self.now.isoformat()
+            status["conditions"] = [{"type": "Ready", "status": "True", "lastTransitionTime": stamp}]
+        started = course == ""
+        container = {"name": "engine", "restartCount": 0, "started": started, "state": state}
+        status["containerStatuses"] = [container]
+        if pod["status"] != status:
+            pod["status"] = status
+            self.touch(pod)
+
+    def restart_container(self, name: str, *, exit_code: int = 0, reason: str = "Completed") -> None:
+        """The kubelet restarts a container in place, as it does after an engine's death."""
+        pod = self.get("Pod", name)
+        container = pod["status"]["containerStatuses"][0]
+        container["restartCount"] += 1
+        container["lastState"] = {
+            "terminated": {
+                "exitCode": exit_code,
+                "reason": reason,
+                "finishedAt": self.now.isoformat(),
+                "message": "CUDA error: the device fell off the bus",
+            }
+        }
+        self.touch(pod)
+
+    def _versions(self) -> dict[Place, str]:
+        return {place: body["metadata"]["resourceVersion"] for place, body in self.objects.items()}
+
+    def live_pods_by_group(self) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+        groups: dict[str, list[dict[str, Any]]] = {}
+        for pod in self.pods.values():
+            groups.setdefault(pod["metadata"]["labels"][Label.GROUP_INDEX], []).append(pod)
+        yield from sorted(groups.items())
+
+
+def gpus_of(pod: dict[str, Any]) -> int:
+    """GPUs that a pod asks for."""
+    limits = (c.get("resources", {}).get("limits", {}) for c in pod["spec"]["containers"])
+    return sum(int(limit.get(GPU_RESOURCE, 0)) for limit in limits)
+
+
+def _group_of(pod: dict[str, Any]) -> tuple[str, str] | None:
+    labels = pod["metadata"].get("labels", {})
+    if Label.DEPLOYMENT not in labels:
+        return None
+    return labels[Label.DEPLOYMENT], labels[Label.GROUP_INDEX]
+
+
+def _set_of(pod: dict[str, Any]) -> str:
+    owners = pod["metadata"].get("ownerReferences") or ({},)
+    return str(owners[0].get("name", ""))
