@@ -47,6 +47,7 @@ lint: setup  ## style, types and layers
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/mypy tests/cluster/control_plane
+	$(BIN)/mypy tests/nodes/real_nodes
 	$(BIN)/lint-imports
 
 verify: setup  ## generated files are up to date

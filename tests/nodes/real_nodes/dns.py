@@ -1,0 +1,62 @@
+"""The cluster's DNS as kubeadm sets it up: answers live for 30 s, those that say "no such name" as well.
+
+kubeadm releases of the last years exempt the cluster's own names from the cache, many clusters do not. The
+harder of the two is what is tested: a pod that asks a moment too early gets the same answer for half a
+minute, and one that asks for a pod that was replaced gets the old pod's address.
+"""
+
+from pathlib import Path
+
+from control_plane.client import Client
+from real_nodes.network import GATEWAY
+
+USER = "system:coredns"
+TTL_S = 30
+READY_PORT = 18181
+
+
+def write_corefile(folder: Path, kubeconfig: Path) -> Path:
+    """Write CoreDNS's configuration and return its path.
+
+    There is no world outside: any other name gets NXDOMAIN, where the last plugin would say SERVFAIL.
+    """
+    path = folder / "Corefile"
+    path.write_text(f"""\
+.:53 {{
+    bind {GATEWAY}
+    errors
+    health 127.0.0.1:18080
+    ready 127.0.0.1:{READY_PORT}
+    kubernetes cluster.local in-addr.arpa ip6.arpa {{
+        kubeconfig {kubeconfig}
+        pods insecure
+        fallthrough in-addr.arpa ip6.arpa
+        ttl {TTL_S}
+    }}
+    cache {TTL_S}
+    template ANY ANY . {{
+        rcode NXDOMAIN
+    }}
+}}
+""")
+    return path
+
+
+def grant_rights(api: Client) -> None:
+    """Let CoreDNS read what it answers from."""
+    group = "rbac.authorization.k8s.io"
+    rules = [
+        {"apiGroups": [""], "resources": ["services", "pods", "namespaces"], "verbs": ["list", "watch"]},
+        {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list", "watch"]},
+    ]
+    metadata = {"name": USER}
+    api.apply({"apiVersion": f"{group}/v1", "kind": "ClusterRole", "metadata": metadata, "rules": rules})
+    api.apply(
+        {
+            "apiVersion": f"{group}/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": metadata,
+            "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": USER},
+            "subjects": [{"apiGroup": group, "kind": "User", "name": USER}],
+        }
+    )

@@ -1,0 +1,201 @@
+"""The programs of a node: kubelet, kube-proxy and DNS from Go modules, the rest from Debian's packages.
+
+What Kubernetes' versions tie together is built from pinned sources, like the control plane, and kept in the
+cache. A container runtime is not tied to them: any of the last years serves, so the distribution's will do.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from control_plane.binaries import BuildError, build_flags
+from control_plane.toolchain import Toolchain, find_toolchain
+
+MODULE = Path(__file__).resolve().parent.parent
+"""Folder of the Go module that pins kubelet and kube-proxy."""
+DNS_MODULE = MODULE / "coredns"
+"""CoreDNS needs other versions of what it shares with Kubernetes: in one module, all would compile anew."""
+INPUTS = ("go.mod", "go.sum", "pause/main.go", "coredns/go.mod", "coredns/go.sum", "coredns/main.go")
+
+PACKAGES = ("containerd", "runc", "containernetworking-plugins", "nftables", "iptables", "iproute2")
+COMMANDS = ("containerd", "ctr", "runc", "nft", "iptables", "ip", "unshare")
+NETWORK_PLUGINS = Path("/usr/lib/cni")
+
+BUILD_TIMEOUT_S = 3600.0
+APT_TIMEOUT_S = 600.0
+PROGRESS_EVERY_S = 10.0
+
+
+class NodeSetupError(RuntimeError):
+    """This machine cannot run nodes; the message says what is missing and what to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Programs:
+    """The programs that were built. Those of the packages are on PATH."""
+
+    folder: Path
+
+    @property
+    def kubelet(self) -> Path:
+        return self.folder / "kubelet"
+
+    @property
+    def kube_proxy(self) -> Path:
+        return self.folder / "kube-proxy"
+
+    @property
+    def coredns(self) -> Path:
+        return self.folder / "coredns"
+
+    @property
+    def pause(self) -> Path:
+        return self.folder / "pause"
+
+    def missing(self) -> tuple[str, ...]:
+        """Names of programs that are not there."""
+        programs = (self.kubelet, self.kube_proxy, self.coredns, self.pause)
+        return tuple(path.name for path in programs if not os.access(path, os.X_OK))
+
+
+def cache_folder() -> Path:
+    """Folder for everything about nodes that is made once per machine."""
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(base) / "shardwright" / "nodes"
+
+
+def ensure_programs() -> Programs:
+    """All programs of a node, built and installed where they are missing.
+
+    Raises:
+        NodeSetupError: this machine or user cannot run nodes, or a package could not be installed.
+        BuildError: the compiler failed.
+        ToolchainError: there is no Go, and none could be installed.
+    """
+    _check_machine()
+    _ensure_packages()
+    toolchain = find_toolchain()
+    folder = cache_folder() / _cache_key(toolchain)
+    programs = Programs(folder=folder)
+    if programs.missing():
+        cache_folder().mkdir(parents=True, exist_ok=True)
+        with _lock():
+            if programs.missing():
+                _build(toolchain, folder)
+    if missing := programs.missing():
+        raise BuildError(f"the build left no {', '.join(missing)} in {folder}")
+    return programs
+
+
+def _check_machine() -> None:
+    if sys.platform != "linux":
+        raise NodeSetupError("nodes are made of Linux namespaces: this needs a Linux machine")
+    if os.getuid() != 0:
+        raise NodeSetupError("a kubelet mounts, and makes network interfaces: this needs root")
+    if not Path("/sys/fs/cgroup/memory").is_dir():
+        raise NodeSetupError(
+            "nodes get a cgroup each in every version 1 hierarchy, and this machine has version 2 only; "
+            "boot it with systemd.unified_cgroup_hierarchy=0"
+        )
+
+
+def _ensure_packages() -> None:
+    if _lacking() == ():
+        return
+    if shutil.which("apt-get") is None:
+        raise NodeSetupError(
+            f"missing: {', '.join(_lacking())}, and there is no apt-get to install "
+            f"{', '.join(PACKAGES)}: install what your distribution calls them"
+        )
+    _say(f"installing Debian's {', '.join(PACKAGES)}, for {', '.join(_lacking())}")
+    install = ["apt-get", "install", "--yes", "--quiet", "--no-install-recommends", *PACKAGES]
+    problem = _apt(install)
+    if problem and not (problem := _apt(["apt-get", "update", "--quiet"])):
+        problem = _apt(install)
+    if lacking := _lacking():
+        raise NodeSetupError(f"apt-get did not bring {', '.join(lacking)}: {problem}")
+
+
+def _lacking() -> tuple[str, ...]:
+    commands = tuple(name for name in COMMANDS if shutil.which(name, path=search_path()) is None)
+    plugins = () if (NETWORK_PLUGINS / "bridge").exists() else (str(NETWORK_PLUGINS / "bridge"),)
+    return commands + plugins
+
+
+def search_path() -> str:
+    """PATH with the folders of system programs, which some users' PATH lacks."""
+    return f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
+
+
+def _apt(command: list[str]) -> str:
+    """Run apt-get; the end of what it said, or nothing when it succeeded."""
+    variables = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=APT_TIMEOUT_S, env=variables
+        )
+    except subprocess.TimeoutExpired:
+        return f"{' '.join(command[:2])} took more than {APT_TIMEOUT_S:.0f} s"
+    return "" if done.returncode == 0 else (done.stderr or done.stdout).strip()[-600:]
+
+
+def _cache_key(toolchain: Toolchain) -> str:
+    digest = hashlib.sha256()
+    for name in INPUTS:
+        digest.update((MODULE / name).read_bytes())
+    digest.update(json.dumps([build_flags(), toolchain.version]).encode())
+    return digest.hexdigest()[:16]
+
+
+def _build(toolchain: Toolchain, folder: Path) -> None:
+    partial = folder.with_name(f"{folder.name}.partial-{os.getpid()}")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    try:
+        _say("building kubelet, kube-proxy and CoreDNS, once (3 to 8 minutes on 2 cores)")
+        for module, *what in ((MODULE, "tool", "./pause"), (DNS_MODULE, ".")):
+            command = [str(toolchain.go), "build", *build_flags(), "-o", f"{partial}/", *what]
+            _run_with_progress(command, module, partial / "build.log")
+        shutil.rmtree(folder, ignore_errors=True)
+        partial.rename(folder)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _run_with_progress(command: list[str], module: Path, log: Path) -> None:
+    started = time.monotonic()
+    with log.open("wb") as output:
+        builder = subprocess.Popen(command, cwd=module, stdout=output, stderr=subprocess.STDOUT)
+        try:
+            while builder.poll() is None and time.monotonic() - started < BUILD_TIMEOUT_S:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    builder.wait(PROGRESS_EVERY_S)
+                _say(f"{time.monotonic() - started:.0f} s  {module.name}")
+        finally:
+            if builder.poll() is None:
+                builder.kill()
+            builder.wait()
+    if builder.returncode != 0:
+        tail = "\n".join(log.read_text(errors="replace").splitlines()[-15:])
+        raise BuildError(f"go build of {module.name} ended with {builder.returncode}:\n{tail}")
+
+
+@contextlib.contextmanager
+def _lock() -> Iterator[None]:
+    """One build at a time on this machine; the kernel drops the lock when its holder dies."""
+    with (cache_folder() / "build.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _say(text: str) -> None:
+    print(f"nodes: {text}", file=sys.stderr, flush=True)
