@@ -7,6 +7,8 @@ number of kinds instead of the number of layers.
 
 from dataclasses import dataclass
 
+from shardwright_planner.tensor_bytes import TensorBytes
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attention:
@@ -151,6 +153,7 @@ class ModelFacts:
     ``nominal_parameters`` is the rounded count people quote; only the simple estimator uses it.
     ``confidence`` is "high" for families that the arithmetic was checked on, else "low".
     ``source_digest`` is empty for catalogue models and names the given config.json otherwise.
+    ``tensor_bytes`` is what the checkpoint's tensors weigh, where its files or their headers are at hand.
     """
 
     name: str
@@ -169,6 +172,7 @@ class ModelFacts:
     nominal_parameters: int | None = None
     confidence: str = "high"
     source_digest: str = ""
+    tensor_bytes: TensorBytes | None = None
 
     @property
     def layer_count(self) -> int:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from shardwright_planner.layout import Layout
 from shardwright_planner.model import Experts, LayerKind, ModelFacts
 from shardwright_planner.partition import stage_ranges
+from shardwright_planner.tensor_scale import weight_scale
 from shardwright_planner.tensors import Matrix, Part, Split, layer_matrices
 
 
@@ -49,6 +50,7 @@ class WeightTable:
         self.matrices = tuple(layer_matrices(kind, model.hidden_size) for kind in model.kinds)
         self._costs: dict[tuple[int, int, int], tuple[KindCost, ...]] = {}
         self._counts: dict[tuple[int, ...], tuple[tuple[int, ...], ...]] = {}
+        self._scale = weight_scale(model, self.matrices, self._rate, dtype_bytes)
 
     def costs(self, layout: Layout) -> tuple[KindCost, ...]:
         """Per kind of layer, for this way of splitting."""
@@ -61,21 +63,24 @@ class WeightTable:
 
     def embedding_bytes(self, tensor: int) -> int:
         """The embedding on one rank."""
-        return self._vocabulary_rows(tensor) * self.model.hidden_size * self.dtype_bytes
+        size = self._vocabulary_rows(tensor) * self.model.hidden_size * self.dtype_bytes
+        return int(size * self._scale.embedding)
 
     def head_bytes(self, tensor: int) -> int:
         """The language-model head on one rank, in 16 bits unless the scheme covers it."""
         scheme = self.model.quantization
         rate = scheme.bytes_per_parameter if scheme and scheme.quantizes_head else self.dtype_bytes
-        return int(self._vocabulary_rows(tensor) * self.model.hidden_size * rate)
+        return int(self._vocabulary_rows(tensor) * self.model.hidden_size * rate * self._scale.head)
 
     def tower_bytes(self, tensor: int) -> int:
         """The encoder on one rank of the first stage."""
-        tower = self.model.tower
+        tower, measured = self.model.tower, self.model.tensor_bytes
         if tower is None:
-            return 0
+            # An encoder that the config does not size but the checkpoint holds, whole on every rank.
+            return int(measured.tower.loaded_bytes(self.dtype_bytes)) if measured else 0
         whole = tower.parameters - tower.split_parameters
-        return (whole + tower.split_parameters // tensor) * self.dtype_bytes
+        size = (whole + tower.split_parameters // tensor) * self.dtype_bytes
+        return int(size * self._scale.tower)
 
     def ends_bytes(self, layout: Layout, stage: int) -> int:
         """What a stage holds besides layers: embedding and encoders first, head and final norm last."""
@@ -129,16 +134,17 @@ class WeightTable:
         per_expert = expert_operations = 0.0
         wide = narrow = 0.0
         expert_is_8bit = False
+        dense_scale, expert_scale = self._scale.kinds[index]
         for matrix in self.matrices[index]:
             rate = self._rate(kind, matrix)
             if matrix.part is Part.EXPERT:
                 size = self._expert_elements(matrix, expert_tensor)
-                per_expert += size * rate
+                per_expert += size * rate * expert_scale
                 expert_operations += 2.0 * matrix.outputs * matrix.inputs / expert_tensor
                 expert_is_8bit = self._is_8bit(rate)
                 continue
             elements = rank_elements(matrix, tensor)
-            read += elements * rate
+            read += elements * rate * (1.0 if matrix.derived else dense_scale)
             if matrix.part is not Part.VECTOR:
                 if self._is_8bit(rate):
                     narrow += 2.0 * elements
