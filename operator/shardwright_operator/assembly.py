@@ -12,8 +12,8 @@ from shardwright_operator.decide import DecideSettings, decide
 from shardwright_operator.decide.decision import Decision
 from shardwright_operator.intake import Intake
 from shardwright_operator.metrics import Metrics
-from shardwright_operator.observe.store import Store
 from shardwright_operator.observe.observed import Observed
+from shardwright_operator.observe.store import Store
 from shardwright_operator.observe.views import Key
 from shardwright_operator.queue import WorkQueue, work
 from shardwright_operator.reconciler import Decide, Reconciler

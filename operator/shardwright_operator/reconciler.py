@@ -15,8 +15,8 @@ from shardwright_operator.apply.retry import RetryLaterError
 from shardwright_operator.apply.writer import Writer
 from shardwright_operator.cluster import ClusterError, ForbiddenError
 from shardwright_operator.decide.decision import Decision
-from shardwright_operator.observe.store import Store
 from shardwright_operator.observe.observed import Observed
+from shardwright_operator.observe.store import Store
 from shardwright_operator.observe.views import Key
 
 FORBIDDEN_DELAY_S = 10.0

@@ -60,7 +60,18 @@ def read_config(source: str) -> dict[str, Any]:
 
 def to_yaml(document: Mapping[str, Any]) -> str:
     """A document as YAML in the order of its keys."""
-    return yaml.safe_dump(document, sort_keys=False, width=100, allow_unicode=True)
+    return yaml.dump(document, Dumper=_Dumper, sort_keys=False, width=100, allow_unicode=True)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes texts of several lines as they are, for the launcher's sources in a ConfigMap."""
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+
+_Dumper.add_representer(str, _text)
 
 
 def _read(source: str) -> tuple[str, str]:

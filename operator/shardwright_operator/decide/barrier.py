@@ -155,6 +155,9 @@ def start(group: Standing, revision: Revision, record: Record, text: str) -> Gro
     if obstacle := scene.obstacle(group.index):
         waiting = group.state(GroupPhase.PENDING, Reason.WRITE_REFUSED, f"waits: {obstacle}", members=members)
         return GroupStep(state=waiting)
+    if scene.gate is not None and revision.name == scene.target.name:
+        waiting = group.state(GroupPhase.PENDING, scene.gate.reason, scene.gate.message, members=members)
+        return GroupStep(state=waiting)
     if refusal := scene.admission.refusal(group.index, revision):
         waiting = group.state(GroupPhase.PENDING, Reason.WAITING_FOR_CAPACITY, refusal, members=members)
         return GroupStep(state=waiting, requeue_after_s=LOOK_AGAIN_S)

@@ -3,14 +3,18 @@
 from collections.abc import Iterable, Iterator, Mapping
 
 from shardwright_operator.api import names
-from shardwright_operator.api.constants import Role
+from shardwright_operator.api.constants import Annotation, Role
 from shardwright_operator.api.pod_spec import NetworkSpec
 from shardwright_operator.build.disruption_budget import disruption_budget
+from shardwright_operator.build.download import job_name
+from shardwright_operator.build.launcher import launcher_config, launcher_configs
 from shardwright_operator.build.network_policy import network_policy
+from shardwright_operator.build.owner import Owner
+from shardwright_operator.build.revision import Revision
 from shardwright_operator.build.service import client_service, ranks_service
 from shardwright_operator.decide.decision import Apply, Delete
 from shardwright_operator.decide.scene import Scene
-from shardwright_operator.observe.views import ChildKind
+from shardwright_operator.observe.views import ChildKind, JobPhase
 
 _NOBODY = NetworkSpec(clients=())
 
@@ -23,6 +27,10 @@ def shared_writes(
     ``network`` None, of a spec that cannot be read, leaves policies alone; a missing one comes back closed.
     """
     owner = scene.owner
+    for config in sorted(_launchers_in_use(scene)):
+        # Its content never changes under its name, so that only a missing one is written.
+        if scene.child(ChildKind.CONFIG_MAP, config) is None:
+            yield scene.write(launcher_config(owner, config))
     yield scene.write(client_service(owner))
     for group, pods in members.items():
         yield scene.write(ranks_service(owner, group))
@@ -47,7 +55,39 @@ def wanted_names(owner: str, groups: Iterable[int]) -> frozenset[str]:
 
 def child_deletes(scene: Scene, groups: Iterable[int]) -> Iterator[Delete]:
     """Deletions of children that none of these groups needs. Their worker sets are the groups' own."""
-    kept = wanted_names(scene.owner.name, groups)
+    kept = wanted_names(scene.owner.name, groups) | _kept_with_revisions(scene)
     for child in scene.observed.children.values():
         if child.kind is not ChildKind.REVISION and child.name not in kept and not child.deleting:
             yield Delete(kind=child.kind, name=child.name, uid=child.uid, why="no group needs it")
+
+
+def _launchers_in_use(scene: Scene) -> set[str]:
+    """Names of the ConfigMaps that pods mount: those of the target, and of the revisions that sets name."""
+    named = {child.annotations.get(Annotation.REVISION) for child in scene.observed.children.values()}
+    return _launchers(r for r in scene.revisions.values() if r.name in named or r.name == scene.target.name)
+
+
+def _launchers(revisions: Iterable[Revision]) -> set[str]:
+    templates = (t for r in revisions for t in (r.leader_template, r.worker_template, _pod_of(r)))
+    return set(launcher_configs(templates))
+
+
+def _pod_of(revision: Revision) -> Mapping[str, object] | None:
+    """The pod template of the revision's download."""
+    return None if revision.download is None else revision.download["template"]
+
+
+def attached_names(owner: Owner, revision: Revision) -> set[str]:
+    """Names of what a revision's pods need besides: the launcher's ConfigMap and the download's Job."""
+    jobs = set() if revision.download is None else {job_name(owner, revision.download)}
+    return _launchers((revision,)) | jobs
+
+
+def _kept_with_revisions(scene: Scene) -> set[str]:
+    """What stored revisions need to come back; a download that is not complete is for the target alone."""
+    done = {c.name for c in scene.observed.children.values() if c.job and c.job.phase is JobPhase.COMPLETE}
+    kept = attached_names(scene.owner, scene.target)
+    for revision in scene.revisions.values():
+        launchers = _launchers((revision,))
+        kept |= launchers | (attached_names(scene.owner, revision) - launchers) & done
+    return kept

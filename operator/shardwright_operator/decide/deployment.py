@@ -17,13 +17,14 @@ from shardwright_operator.build.revision import to_manifest
 from shardwright_operator.decide.admission import LOOK_AGAIN_S, Admission
 from shardwright_operator.decide.children import child_deletes, shared_writes
 from shardwright_operator.decide.decision import Decision, Event, EventType, Write
+from shardwright_operator.decide.download import Download, decide_download, model_section
 from shardwright_operator.decide.fleet import Fleet, decide_fleet, possible_indices
 from shardwright_operator.decide.history import History, read_history, revision_deletes
 from shardwright_operator.decide.obstacles import conflicts, notes_that_matter, refusals
 from shardwright_operator.decide.progress import Progress, progress_of
 from shardwright_operator.decide.scene import GroupStep, Scene
 from shardwright_operator.decide.target import DecideSettings, Target, choose_target, invalid_target
-from shardwright_operator.decide.transitions import transition_events
+from shardwright_operator.decide.transitions import arrivals, transition_events
 from shardwright_operator.observe.observed import Observed
 from shardwright_operator.observe.views import ResourceView
 from shardwright_operator.status.report import Findings, Problem, same_status, status_of
@@ -55,6 +56,13 @@ def decide(observed: Observed, now: datetime, settings: DecideSettings) -> Decis
     )
     if target.revision is None:
         return _with_retries(_report(findings, now), observed, now)
+    download = decide_download(observed, owner, target.revision, now, retry=resource.retry)
+    findings = replace(
+        findings,
+        problems=(*findings.problems, *((download.problem,) if download and download.problem else ())),
+        conditions=(download.condition,) if download else (),
+        sections=model_section(spec, download),
+    )
     scene = Scene(
         observed=observed,
         owner=owner,
@@ -65,8 +73,9 @@ def decide(observed: Observed, now: datetime, settings: DecideSettings) -> Decis
         fallback=history.fallback(target.revision),
         admission=wishes.admission(observed, now),
         recovery=wishes.recovery,
-        held=wishes.rollout.is_paused,
+        held=wishes.rollout.is_paused or (download is not None and download.problem is not None),
         retry=resource.retry,
+        gate=download.problem if download is not None else None,
     )
     fleet, scene, progress = _fleet(scene, wishes)
     steps = (*fleet.staying.values(), *fleet.going.values())
@@ -81,7 +90,7 @@ def decide(observed: Observed, now: datetime, settings: DecideSettings) -> Decis
         halves = [step for step in steps if step.state.reason is Reason.WRITE_REFUSED]
         writes = tuple(w for step in halves for w in (step.leader, step.worker) if w is not None)
         return _with_retries(_report(findings, now, (writes,) if writes else ()), observed, now)
-    stages = _stages(scene, wishes, fleet, target, history)
+    stages = _stages(scene, wishes, fleet, target, history, download=download)
     warnings = _network_warnings(spec, target) if spec is not None and target.is_new else ()
     look_again_s = [s for s in (progress.due_in_s, LOOK_AGAIN_S if fleet.holdup else None) if s is not None]
     decision = _report(findings, now, stages, steps, warnings)
@@ -140,7 +149,7 @@ def _target(
 
 def _fleet(scene: Scene, wishes: _Wishes) -> tuple[Fleet, Scene, Progress]:
     """The groups' steps, and the scene that they were decided in; a target that does not come up is held."""
-    fleet = decide_fleet(scene, wishes.groups, wishes.rollout, stalled=False)
+    fleet = decide_fleet(scene, wishes.groups, wishes.rollout, stalled=scene.gate is not None)
     states = [step.state for step in fleet.staying.values()]
     progress = progress_of(states, scene.target.plan, wishes.rollout, wishes.recovery, scene.now)
     if progress.overdue is None or scene.held:
@@ -159,7 +168,13 @@ def _problems(progress: Progress) -> tuple[Problem, ...]:
 
 
 def _stages(
-    scene: Scene, wishes: _Wishes, fleet: Fleet, target: Target, history: History
+    scene: Scene,
+    wishes: _Wishes,
+    fleet: Fleet,
+    target: Target,
+    history: History,
+    *,
+    download: Download | None,
 ) -> tuple[tuple[Write, ...], ...]:
     """The writes in an order that is safe to be cut anywhere: records first, deletions last."""
     revision = scene.write(to_manifest(scene.target, scene.owner)) if target.is_new else None
@@ -167,7 +182,10 @@ def _stages(
     steps = (*fleet.staying.values(), *fleet.going.values())
     stages: list[Iterable[Write | None]] = [
         (revision,),
-        shared_writes(scene, wishes.network, members),
+        (
+            *shared_writes(scene, wishes.network, members),
+            *((download.write, download.delete) if download is not None else ()),
+        ),
         (step.leader for step in steps),
         (step.worker for step in steps),
         (
@@ -220,6 +238,6 @@ def _report(
         stages=stages,
         confirm=tuple(claim for step in steps for claim in step.confirm),
         status=None if same_status(status, old) else status,
-        events=(*told, *transition_events(old, status, told=told)),
+        events=(*arrivals(old, status), *told, *transition_events(old, status, told=told)),
         requeue_after_s=min(times, default=None),
     )

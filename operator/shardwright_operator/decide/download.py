@@ -13,7 +13,9 @@ from datetime import datetime
 from typing import Any
 
 from shardwright_operator.api.constants import ConditionType, Reason
+from shardwright_operator.api.v1alpha1 import ModelDeploymentSpec
 from shardwright_operator.build.download import ATTEMPTS, download_job, job_annotations, job_name
+from shardwright_operator.build.model_files import origin
 from shardwright_operator.build.owner import Owner
 from shardwright_operator.build.revision import Revision
 from shardwright_operator.decide.decision import Apply, Delete
@@ -74,6 +76,19 @@ def decide_download(
     return _under_way(name, bytes_, child.job, pods)
 
 
+def model_section(spec: ModelDeploymentSpec | None, download: Download | None) -> dict[str, Any]:
+    """``status.model``: where the ranks read the model from; nothing while the spec cannot be read."""
+    if spec is None:
+        return {}
+    model: dict[str, Any] = {
+        "source": str(origin(spec)),
+        "trustRemoteCode": bool(spec.model.trust_remote_code),
+    }
+    if download is not None:
+        model["download"] = dict(download.status)
+    return {"model": model}
+
+
 def _is_of(child: ChildView, wanted: Mapping[str, str]) -> bool:
     """Whether a Job that did not succeed was made from this wish; that nobody retries is no other wish."""
     return all(child.annotations.get(key) == value for key, value in wanted.items())
@@ -101,7 +116,8 @@ def _under_way(name: str, bytes_: int, job: JobView, pods: Sequence[LoaderView])
     current = pods[-1] if pods else None
     if current is not None and current.unschedulable:
         text = f"pod {current.name} fits no node: {current.unschedulable}"
-        return _stuck(name, bytes_, job, Reason.WAITING_FOR_CAPACITY, text)
+        # Not "waiting for capacity", which says of a group that it is in the queue for GPUs.
+        return _stuck(name, bytes_, job, Reason.DOWNLOADING, text)
     if current is not None and current.waiting is not None:
         waiting = current.waiting
         text = f"pod {current.name}: {waiting.reason}: {waiting.message}"

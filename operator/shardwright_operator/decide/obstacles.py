@@ -4,8 +4,9 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from shardwright_operator.api.constants import Reason
+from shardwright_operator.build.owner import Owner
 from shardwright_operator.build.revision import Revision
-from shardwright_operator.decide.children import wanted_names
+from shardwright_operator.decide.children import attached_names, wanted_names
 from shardwright_operator.observe.observed import Observed
 from shardwright_operator.observe.views import ChildKind, ResourceView, WriteNote
 from shardwright_operator.status.report import Problem
@@ -42,6 +43,10 @@ def notes_that_matter(
     if not observed.notes:
         return {}
     wanted = wanted_names(observed.key.name, groups)
+    if target is not None:
+        wanted |= attached_names(
+            Owner(name=observed.key.name, namespace=observed.key.namespace, uid=""), target
+        )
     revision = target.name if target else ""
     return {
         place: note

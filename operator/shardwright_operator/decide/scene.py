@@ -14,6 +14,7 @@ from shardwright_operator.decide.drift import needed_write
 from shardwright_operator.observe.observed import Observed
 from shardwright_operator.observe.views import ChildKind, ChildView
 from shardwright_operator.status.group import GroupState
+from shardwright_operator.status.report import Problem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +37,8 @@ class Scene:
     held: bool = False
     """Whether the target is held back: by a pause, or because it does not come up where it was tried."""
     retry: str = ""
+    gate: Problem | None = None
+    """Why no group may start with the target yet: its model is still on the way."""
 
     @property
     def coming(self) -> Revision:
@@ -59,7 +62,9 @@ class Scene:
                 continue
             due = not note.foreign and note.retry_at is not None and note.retry_at <= self.now
             needed = (
-                note.kind is ChildKind.REVISION or note.name in {own, name} or note.name.startswith(f"{own}-")
+                note.kind in {ChildKind.REVISION, ChildKind.CONFIG_MAP}
+                or note.name in {own, name}
+                or note.name.startswith(f"{own}-")
             )
             if needed and not due:
                 return f"{note.kind} {note.name} is refused"

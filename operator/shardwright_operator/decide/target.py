@@ -20,7 +20,7 @@ from shardwright_operator.api.v1alpha1 import ModelDeploymentSpec
 from shardwright_operator.build.digest import digest
 from shardwright_operator.build.owner import Owner
 from shardwright_operator.build.revision import Revision, named
-from shardwright_operator.build.template import pod_inputs_hash, render_templates
+from shardwright_operator.build.template import pod_inputs_hash, render_download, render_templates
 from shardwright_operator.decide.supply import Shortage, supply
 from shardwright_operator.observe.observed import Observed
 from shardwright_operator.observe.pools import selection_of
@@ -28,6 +28,7 @@ from shardwright_operator.observe.views import ClaimState, ClaimView
 from shardwright_operator.status.report import PlanVerdict, Problem
 from shardwright_planner import Plan, PlanInputError, PlanRequest, find_gpu, input_hash, plan
 
+CLAIM_MODES_FOR_A_CACHE = frozenset({"ReadWriteMany"})
 CLAIM_MODES_FOR_SEVERAL_NODES = frozenset({"ReadWriteMany", "ReadOnlyMany"})
 
 
@@ -160,6 +161,7 @@ def _revision(
             members=chosen.nodes,
             leader_template=leader,
             worker_template=worker,
+            download=render_download(spec, owner, default_image=default_image),
         ),
         owner,
     )
@@ -168,17 +170,21 @@ def _revision(
 def _claim_problem(spec: ModelDeploymentSpec, chosen: Plan, claim: ClaimView | None) -> Problem | None:
     if claim is None:
         return None
+    cached = spec.storage.model_cache is not None
+    field = "spec.storage.modelCache" if cached else "spec.model.source.persistentVolumeClaim"
     if claim.state is ClaimState.MISSING:
-        text = f"the claim {claim.name!r} of spec.model.source.persistentVolumeClaim does not exist yet"
+        text = f"the claim {claim.name!r} of {field} does not exist yet"
         return Problem(reason=Reason.WAITING_FOR_VOLUME, message=text, stalled=False)
     pods = chosen.nodes * max(1, spec.replicas)
-    if pods == 1 or CLAIM_MODES_FOR_SEVERAL_NODES & set(claim.access_modes):
+    # A cache must be written to before it is read.
+    usable = CLAIM_MODES_FOR_A_CACHE if cached else CLAIM_MODES_FOR_SEVERAL_NODES
+    if pods == 1 or usable & set(claim.access_modes):
         return None
     error = SpecError(
-        field="spec.model.source.persistentVolumeClaim.claimName",
+        field=f"{field}.claimName",
         value=claim.name,
         limit=f"its access modes are {', '.join(claim.access_modes)} and {pods} pods on {pods} nodes need it",
-        remedy="use a claim with ReadOnlyMany or ReadWriteMany",
+        remedy=f"use a claim with {' or '.join(sorted(usable))}",
     )
     return Problem(reason=Reason.VOLUME_NOT_SHARED, message=str(error), stalled=True)
 

@@ -6,7 +6,7 @@ itself; whoever reads it finds in the message what to do.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -56,6 +56,10 @@ class Findings:
     paused: bool = False
     holdup: str = ""
     """Why a rollout goes another way than the user asked for."""
+    conditions: Sequence[Condition] = ()
+    """Further conditions, beside those that every resource has."""
+    sections: Mapping[str, Any] = field(default_factory=dict)
+    """Further sections of the status, as they are written."""
 
 
 def status_of(findings: Findings, now: datetime) -> dict[str, Any]:
@@ -82,7 +86,7 @@ def status_of(findings: Findings, now: datetime) -> dict[str, Any]:
         wire["revision"] = findings.revision
     if findings.image:
         wire["image"] = findings.image
-    return wire
+    return {**wire, **findings.sections}
 
 
 def _conditions(findings: Findings) -> list[Condition]:
@@ -124,7 +128,7 @@ def _conditions(findings: Findings) -> list[Condition]:
                 message=plan.slo_message,
             )
         )
-    return conditions
+    return [*conditions, *findings.conditions]
 
 
 def _readiness(findings: Findings, problems: Sequence[Problem]) -> tuple[bool, Reason, str]:

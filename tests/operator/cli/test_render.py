@@ -20,7 +20,8 @@ def test_two_node_model(run: Run) -> None:
     shown = [(d["kind"], d["metadata"]["name"]) for d in documents if d]
     assert answer.code == 0
     assert shown[0][0] == "ControllerRevision"
-    assert shown[1:] == [
+    assert shown[1][0] == "ConfigMap"
+    assert shown[2:] == [
         ("Service", "llama-405b"),
         ("Service", "llama-405b-0-ranks"),
         ("NetworkPolicy", "llama-405b-0"),

@@ -39,8 +39,10 @@ def test_a_new_resource_gets_its_children_records_first() -> None:
     world = SimulatedWorld(LLAMA_405B)
     world.reconcile()
     revision = next(iter(world.of_kind("ControllerRevision")))
+    launcher = next(iter(world.of_kind("ConfigMap")))
     assert world.writes == [
         f"apply ControllerRevision {revision}",
+        f"apply ConfigMap {launcher}",
         "apply Service llama",
         "apply Service llama-0-ranks",
         "apply NetworkPolicy llama-0",
