@@ -71,7 +71,7 @@ golden: setup  ## write the golden manifests anew; review the diff
 	SHARDWRIGHT_UPDATE_GOLDEN=1 $(BIN)/pytest -q tests/operator tests/chart
 
 constraints:  ## pin all dependencies anew, with hashes and without addresses (needs uv)
-	uv pip compile pyproject.toml --extra operator --group dev --universal --generate-hashes \
+	uv pip compile pyproject.toml --extra operator --extra hub --group dev --universal --generate-hashes \
 	  --no-emit-index-url --python-version 3.11 --custom-compile-command 'make constraints' -q -o constraints.txt
 
 engine-requirements:  ## pin the engine of the tests anew, with hashes and without addresses (needs uv)
