@@ -37,6 +37,7 @@ class Admission:
         self._holds = scheduling is not None and self._scheduling.holds
         self._let_in: dict[int, Need] = {}
         self._refused: dict[int, Need] = {}
+        self._expected: dict[int, Need] = {}
 
     @property
     def is_open(self) -> bool:
@@ -62,6 +63,10 @@ class Admission:
     def let_in(self, index: int, revision: Revision) -> None:
         """Count a group that is made in this pass."""
         self._let_in[index] = self._need(revision)
+
+    def expect(self, index: int, revision: Revision) -> None:
+        """Count a group that is down and will want its nodes back, where others ask for spare ones."""
+        self._expected[index] = self._need(revision)
 
     def has_spare(self, revision: Revision) -> bool:
         """Whether one more whole group is known to fit beside everything that stands or waits."""
@@ -122,6 +127,9 @@ class Admission:
             return False
         need = self._need(revision)
         room = self._room_behind(capacity, self._rivals(capacity, need, but=None), need)
+        for index, coming in self._expected.items():
+            if index not in self._let_in:
+                room = room.less(coming)
         return room.more(_held(given_back)).fits(need)
 
     def _rivals(self, capacity: CapacityView, need: Need, *, but: int | None) -> list[Demand]:

@@ -36,7 +36,6 @@ def find_drains(
     found: dict[int, Drain] = {}
     if not cordoned:
         return found
-    _count_those_on_their_way(scene, groups, steps)
     for index, step in steps.items():
         group = groups[index]
         nodes = sorted({pod.node for pod in group.pods} & cordoned)
@@ -56,15 +55,3 @@ def _drain(scene: Scene, group: Standing, nodes: list[str], *, moves: bool) -> D
         return Drain(text=text, has_room=True)
     lacking = scene.admission.shortfall(group.index, revision, ())
     return Drain(text=text, has_room=False, why_not=f"no room elsewhere: it needs {lacking}")
-
-
-def _count_those_on_their_way(
-    scene: Scene, groups: Mapping[int, Standing], steps: Mapping[int, GroupStep]
-) -> None:
-    """Groups that are down will want their nodes back: no second group may count on the same room."""
-    for index, step in steps.items():
-        revision = groups[index].revision
-        leader = groups[index].leader
-        is_down = step.goes_down or (leader is not None and leader.desired_replicas == 0)
-        if revision is not None and is_down:
-            scene.admission.let_in(index, revision)

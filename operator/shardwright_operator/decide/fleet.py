@@ -41,6 +41,9 @@ def decide_fleet(scene: Scene, wanted: int, rollout: RolloutSpec, *, stalled: bo
     groups = {g.index: g for g in (Standing(scene, index) for index in sorted(present)) if g.exists}
     going = {index: group for index, group in groups.items() if group.is_leaving}
     steps = {index: decide_group(group) for index, group in groups.items() if index not in going}
+    for index, step in steps.items():
+        if (revision := groups[index].revision) is not None and _will_come_back(groups[index], step):
+            scene.admission.expect(index, revision)
     drains = find_drains(scene, groups, steps, moves=rollout.moves_on_drain)
     limits = Limits(
         wanted=wanted,
@@ -65,7 +68,7 @@ def decide_fleet(scene: Scene, wanted: int, rollout: RolloutSpec, *, stalled: bo
         steps[index] = decide_group(Standing(scene, index))
         surging = True
     for index in lineup.replaced_in_place(surging=surging and rollout.surge_groups > 0):
-        steps[index] = _replacement(groups[index], drains.get(index))
+        steps[index] = _replacement(groups[index], drains.get(index), holdup)
     for index, drain in drains.items():
         if index in steps and not steps[index].goes_down:
             steps[index] = drain.noted(steps[index])
@@ -122,10 +125,17 @@ def _holdup(scene: Scene, rollout: RolloutSpec) -> str:
     return f"{why}; {'waiting, as maxUnavailable is 0' if waits else 'groups are replaced where they stand'}"
 
 
-def _replacement(group: Standing, drain: Drain | None) -> GroupStep:
+def _will_come_back(group: Standing, step: GroupStep) -> bool:
+    """Whether a group is down for a while and will want its nodes again: nobody may count on them."""
+    is_down = step.goes_down or (group.leader is not None and group.leader.desired_replicas == 0)
+    return is_down and step.state.phase is not GroupPhase.FAILED
+
+
+def _replacement(group: Standing, drain: Drain | None, holdup: str) -> GroupStep:
     """The step that takes a group down so that it starts again as it should be."""
     if group.revision is None:
         return barrier.roll(group, Reason.ROLLING_OUT, "its revision is gone")
     if drain is not None and (group.scene.held or group.revision.pods_hash == group.scene.target.pods_hash):
         return barrier.roll(group, Reason.DRAINING, drain.text)
-    return barrier.roll(group, Reason.ROLLING_OUT, "its revision is out of date")
+    why = "its revision is out of date"
+    return barrier.roll(group, Reason.ROLLING_OUT, f"{why} ({holdup})" if holdup else why)

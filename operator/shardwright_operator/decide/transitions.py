@@ -1,9 +1,9 @@
-"""Events for what changed between two statuses: each turn of a condition is told once."""
+"""Events for what changed between two statuses: each turn of a condition, and each group that came up."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from shardwright_operator.api.constants import ConditionType, Reason
+from shardwright_operator.api.constants import ConditionType, GroupPhase, Reason
 from shardwright_operator.decide.decision import Event, EventType
 
 _BAD = {
@@ -36,6 +36,19 @@ def transition_events(
         yield Event(
             type=EventType.WARNING if bad else EventType.NORMAL, reason=now["reason"], message=now["message"]
         )
+
+
+def arrivals(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Event]:
+    """An Event for each group that serves now and did not, unless Ready is about to tell of the last one."""
+    if any(c["type"] == ConditionType.READY and c["status"] == "True" for c in new.get("conditions") or ()):
+        return
+    served = {
+        group.get("index") for group in old.get("groups") or () if group.get("phase") == GroupPhase.READY
+    }
+    for group in new.get("groups") or ():
+        if group["phase"] == GroupPhase.READY and group["index"] not in served:
+            text = f"group {group['index']}: {group['message']}"
+            yield Event(type=EventType.NORMAL, reason=str(Reason.GROUP_READY), message=text)
 
 
 def _state(condition: Mapping[str, Any] | None) -> tuple[object, object]:
