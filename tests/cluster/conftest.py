@@ -4,21 +4,18 @@ One cluster serves the whole session, because most tests need only a namespace o
 control plane, or the cluster of SHARDWRIGHT_TEST_KUBECONFIG, for which nothing is built or started.
 """
 
-import contextlib
-import functools
 import os
 import tempfile
-import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from control_plane.client import ApiError, Client
+from cluster_fixtures import api, gpu_nodes, kubectl, make_namespace, namespace
 from control_plane.cluster import GIVEN_KUBECONFIG, Cluster
-from control_plane.nodes import delete_nodes, make_nodes
 from control_plane.plane import ControlPlane
-from control_plane.waiting import wait_for
+
+__all__ = ["api", "gpu_nodes", "kubectl", "make_namespace", "namespace"]
 
 
 @pytest.fixture(scope="session")
@@ -31,66 +28,3 @@ def cluster() -> Iterator[Cluster]:
     else:
         with ControlPlane() as plane:
             yield plane.cluster
-
-
-@pytest.fixture(scope="session")
-def api(cluster: Cluster) -> Iterator[Client]:
-    """The administrator's client."""
-    client = cluster.client()
-    yield client
-    client.close()
-
-
-@pytest.fixture
-def kubectl(cluster: Cluster) -> Callable[..., str]:
-    """``kubectl("get", "pods", stdin=None)`` returns stdout and raises CommandError with stderr."""
-    return cluster.kubectl
-
-
-@pytest.fixture
-def make_namespace(api: Client) -> Iterator[Callable[..., str]]:
-    """Make further namespaces: ``make_namespace(labels={...})`` returns the name."""
-    made: list[str] = []
-
-    def make(prefix: str = "test", labels: dict[str, str] | None = None) -> str:
-        name = f"{prefix}-{uuid.uuid4().hex[:8]}"
-        api.create(
-            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels or {}}}
-        )
-        made.append(name)
-        # Pods are refused until the namespace has its ServiceAccount.
-        wait_for(
-            functools.partial(api.find, "serviceaccounts", "default", name),
-            f"namespace {name} has an account",
-        )
-        return name
-
-    yield make
-    for name in made:
-        with contextlib.suppress(ApiError):
-            api.delete("namespaces", name)
-
-
-@pytest.fixture
-def namespace(make_namespace: Callable[..., str]) -> str:
-    """A fresh namespace; its deletion at the end is not waited for."""
-    return make_namespace()
-
-
-@pytest.fixture
-def gpu_nodes(cluster: Cluster, api: Client) -> Iterator[Callable[..., tuple[str, ...]]]:
-    """``gpu_nodes("H100-SXM-80GB", 2)`` makes nodes that are gone, pods included, after the test.
-
-    Arguments are those of ``control_plane.make_nodes`` after the client.
-    """
-    if not cluster.simulated:
-        pytest.skip("simulated GPU nodes need kwok in the given cluster")
-    made: list[str] = []
-
-    def make(*arguments: object, **options: object) -> tuple[str, ...]:
-        names = make_nodes(api, *arguments, **options)  # type: ignore[arg-type]
-        made.extend(names)
-        return names
-
-    yield make
-    delete_nodes(api, made)
