@@ -30,7 +30,7 @@ class Invariants:
         """Groups all of whose pods are ready."""
         sets = self.world.of_kind("StatefulSet")
         count = 0
-        for _, pods in self.world.live_pods_by_group():
+        for pods in self.world.formations().values():
             owners = {pod["metadata"]["ownerReferences"][0]["name"] for pod in pods}
             wanted = sum(sets[name]["spec"]["replicas"] for name in owners if name in sets)
             ready = [
@@ -43,7 +43,7 @@ class Invariants:
         return count
 
     def _no_two_generations(self) -> None:
-        for group, pods in self.world.live_pods_by_group():
+        for group, pods in self.world.formations().items():
             hashes = {pod["metadata"]["labels"][Label.PODS] for pod in pods}
             assert len(hashes) == 1, f"group {group} has pods of {hashes}"
 

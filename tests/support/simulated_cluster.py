@@ -6,7 +6,7 @@ control: each controller moves only when a test lets it.
 
 import copy
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -237,11 +237,14 @@ class SimulatedCluster:
     def _versions(self) -> dict[Place, str]:
         return {place: body["metadata"]["resourceVersion"] for place, body in self.objects.items()}
 
-    def live_pods_by_group(self) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-        groups: dict[str, list[dict[str, Any]]] = {}
+    def formations(self) -> dict[tuple[str, str], list[dict[str, Any]]]:
+        """Pods by resource and group."""
+        found: dict[tuple[str, str], list[dict[str, Any]]] = {}
         for pod in self.pods.values():
-            groups.setdefault(pod["metadata"]["labels"][Label.GROUP_INDEX], []).append(pod)
-        yield from sorted(groups.items())
+            group = _group_of(pod)
+            if group is not None:
+                found.setdefault(group, []).append(pod)
+        return dict(sorted(found.items()))
 
 
 def gpus_of(pod: dict[str, Any]) -> int:

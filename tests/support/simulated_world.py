@@ -82,10 +82,11 @@ class SimulatedWorld(SimulatedCluster):
         found = next((c for c in status.get("conditions", ()) if c["type"] == type_), None)
         return None if found is None else (found["status"], found["reason"])
 
-    def edit(self, change: Callable[[dict[str, Any]], None]) -> None:
-        change(self.resource["spec"])
-        self.resource["metadata"]["generation"] += 1
-        self.touch(self.resource)
+    def edit(self, change: Callable[[dict[str, Any]], None], *, name: str = "") -> None:
+        resource = self.resource_named(name or self.key.name)
+        change(resource["spec"])
+        resource["metadata"]["generation"] += 1
+        self.touch(resource)
 
     # -- the operator ---------------------------------------------------------------------------------
 

@@ -113,7 +113,8 @@ def test_how_many_groups_are_made(groups: str, limits: dict[str, Any], made: tup
 
 def running(world: SimulatedWorld) -> dict[str, str]:
     """Hash of the pods by group."""
-    return {group: pods[0]["metadata"]["labels"][Label.PODS] for group, pods in world.live_pods_by_group()}
+    found = world.formations().items()
+    return {group: pods[0]["metadata"]["labels"][Label.PODS] for (_, group), pods in found}
 
 
 def change_environment(spec: dict[str, Any]) -> None:

@@ -25,7 +25,7 @@ def start(replicas: int, *, nodes: int = 8) -> SimulatedWorld:
 
 
 def groups(world: SimulatedWorld) -> list[str]:
-    return [group for group, _ in world.live_pods_by_group()]
+    return [group for _, group in world.formations()]
 
 
 def scale(world: SimulatedWorld, replicas: int) -> None:
