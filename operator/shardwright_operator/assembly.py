@@ -11,6 +11,7 @@ from shardwright_operator.cluster import KINDS, Cluster
 from shardwright_operator.decide import DecideSettings, decide
 from shardwright_operator.decide.decision import Decision
 from shardwright_operator.intake import Intake
+from shardwright_operator.measuring import Measurer
 from shardwright_operator.metrics import Metrics
 from shardwright_operator.observe.observed import Observed
 from shardwright_operator.observe.store import Store
@@ -66,6 +67,7 @@ class Assembly:
             ledger=ledger,
             clock=clock,
         )
+        self.measurer = Measurer(self.store, self.queue.add)
         self._metrics = metrics
         metrics.watch(
             version=settings.operator_version,

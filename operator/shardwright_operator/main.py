@@ -167,6 +167,7 @@ class Operator:
                 ends |= {
                     watch.start(),
                     asyncio.create_task(assembly.intake.run(settings.resync_interval_s), name="resync"),
+                    asyncio.create_task(assembly.measurer.run(settings.measure_interval_s), name="measuring"),
                 }
                 self.ready.set()
                 log.info("serving %d resources", len(assembly.store.keys()))

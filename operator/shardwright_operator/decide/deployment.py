@@ -1,6 +1,6 @@
 """One pass over one ModelDeployment: everything that is seen in, everything that is to be done out."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -13,7 +13,7 @@ from shardwright_operator.api.status import cut_to_bounds
 from shardwright_operator.api.v1alpha1 import ModelDeploymentSpec, parse_spec
 from shardwright_operator.build.network import group_network
 from shardwright_operator.build.owner import Owner
-from shardwright_operator.build.revision import to_manifest
+from shardwright_operator.build.revision import Revision, to_manifest
 from shardwright_operator.decide.admission import LOOK_AGAIN_S, Admission
 from shardwright_operator.decide.children import child_deletes, shared_writes
 from shardwright_operator.decide.decision import Decision, Event, EventType, Write
@@ -27,7 +27,9 @@ from shardwright_operator.decide.target import DecideSettings, Target, choose_ta
 from shardwright_operator.decide.transitions import arrivals, transition_events
 from shardwright_operator.observe.observed import Observed
 from shardwright_operator.observe.views import ResourceView
+from shardwright_operator.status.conditions import Condition
 from shardwright_operator.status.report import Findings, Problem, same_status, status_of
+from shardwright_operator.status.verified import measured_section, plan_verified
 
 VOLUME_POLL_S = 15.0
 """A claim is not watched: its absence is looked at again after this time."""
@@ -56,12 +58,13 @@ def decide(observed: Observed, now: datetime, settings: DecideSettings) -> Decis
     )
     if target.revision is None:
         return _with_retries(_report(findings, now), observed, now)
+    measured = measured_section(resource.status.get("measured"), observed.measurement, target.revision)
     download = decide_download(observed, owner, target.revision, now, retry=resource.retry)
     findings = replace(
         findings,
         problems=(*findings.problems, *((download.problem,) if download and download.problem else ())),
-        conditions=(download.condition,) if download else (),
-        sections=model_section(spec, download),
+        conditions=tuple(_verdicts(target.revision, download, measured)),
+        sections={**model_section(spec, download), **({"measured": measured} if measured else {})},
     )
     scene = Scene(
         observed=observed,
@@ -196,6 +199,16 @@ def _stages(
     ]
     kept = (tuple(write for write in stage if write is not None) for stage in stages)
     return tuple(stage for stage in kept if stage)
+
+
+def _verdicts(
+    revision: Revision, download: Download | None, measured: Mapping[str, Any] | None
+) -> Iterator[Condition]:
+    """Conditions that only some resources have."""
+    if download is not None:
+        yield download.condition
+    if measured is not None:
+        yield plan_verified(revision.plan, measured)
 
 
 def _network_warnings(spec: ModelDeploymentSpec, target: Target) -> tuple[Event, ...]:

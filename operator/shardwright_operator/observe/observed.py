@@ -6,6 +6,7 @@ from datetime import datetime
 
 from shardwright_operator.api.pod_spec import SchedulingSpec
 from shardwright_operator.build.pool import PoolSelection
+from shardwright_operator.observe.measurement import Measurement
 from shardwright_operator.observe.pools import Ground
 from shardwright_operator.observe.views import (
     ChildKind,
@@ -67,6 +68,8 @@ class Observed:
     nodes: tuple[NodeView, ...] | None = None
     """GPU nodes; None when the operator may not read nodes (one-namespace mode)."""
     claim: ClaimView | None = None
+    measurement: Measurement | None = None
+    """What one of its engines has said last."""
     notes: Mapping[tuple[ChildKind, str], WriteNote] = field(default_factory=dict)
     capacity: CapacityView | None = None
     """None when the operator may not see the pods of others (one-namespace mode), or has not yet."""

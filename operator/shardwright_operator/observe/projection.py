@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from shardwright_operator.api.constants import GPU_RESOURCE, GROUP, KIND, Annotation, Label, Role
+from shardwright_operator.build.service import API_PORT_NAME
 from shardwright_operator.observe.views import (
     LONG_AGO,
     ChildKind,
@@ -172,6 +173,9 @@ def project_pod(body: Mapping[str, Any]) -> PodView | None:
         waiting=_waiting(containers),
         unschedulable=_unschedulable(status),
         disruption=disrupted.get("reason", "") if disrupted.get("status") == "True" else "",
+        address=status.get("podIP") or "",
+        api_port=_api_port(body.get("spec") or {}),
+        running_since=_running_since(containers),
     )
 
 
@@ -211,6 +215,16 @@ def project_node(body: Mapping[str, Any]) -> NodeView | None:
 def resource_version(body: Mapping[str, Any]) -> int:
     """The object's version as a number. Kubernetes promises since 1.35 that versions compare as integers."""
     return _integer(body["metadata"].get("resourceVersion")) or 0
+
+
+def _api_port(spec: Mapping[str, Any]) -> int:
+    ports = (port for container in spec.get("containers") or () for port in container.get("ports") or ())
+    return next((port.get("containerPort", 0) for port in ports if port.get("name") == API_PORT_NAME), 0)
+
+
+def _running_since(containers: Any) -> datetime | None:
+    running = (((c.get("state") or {}).get("running") or {}).get("startedAt") for c in containers)
+    return next((_time(started) for started in running if started), None)
 
 
 def _unschedulable(status: Mapping[str, Any]) -> str:

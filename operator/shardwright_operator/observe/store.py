@@ -10,9 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from shardwright_operator.api.constants import KIND, ConditionType
+from shardwright_operator.api.constants import KIND, ConditionType, Role
 from shardwright_operator.observe.demand import DemandBook
 from shardwright_operator.observe.loaders import LoaderBook
+from shardwright_operator.observe.measurement import Measurement
 from shardwright_operator.observe.observed import CapacityView, Observed
 from shardwright_operator.observe.pools import Ground
 from shardwright_operator.observe.projection import (
@@ -61,6 +62,7 @@ class Store:
         self._pods: defaultdict[Key, dict[str, PodView]] = defaultdict(dict)
         self._obituaries: defaultdict[Key, OrderedDict[str, PodView]] = defaultdict(OrderedDict)
         self._loaders = LoaderBook()
+        self._measured: dict[Key, Measurement] = {}
         self._nodes: dict[str, NodeView] = {}
         self._ground: Ground | None = None
         self._usage = GpuUsage()
@@ -107,9 +109,25 @@ class Store:
             obituaries=dict(self._obituaries.get(key, {})),
             nodes=tuple(self._on_ground().nodes.values()) if self.nodes_visible else None,
             claim=claim,
+            measurement=self._measured.get(key),
             notes=dict(notes or {}),
             capacity=self._capacity(),
         )
+
+    def serving_leaders(self) -> Iterator[PodView]:
+        """A serving rank 0 of each resource, that of the lowest group."""
+        for pods in self._pods.values():
+            serving = [pod for pod in pods.values() if pod.role is Role.LEADER and pod.ready]
+            if serving:
+                yield min(serving, key=lambda pod: pod.group)
+
+    def measured(self, key: Key, measurement: Measurement) -> bool:
+        """Keep what an engine has said; whether a pass over its resource would find news in it."""
+        old = self._measured.get(key)
+        if key not in self._resources or (old is not None and not measurement.differs(old)):
+            return False
+        self._measured[key] = measurement
+        return True
 
     def _on_ground(self) -> Ground:
         if self._ground is None:
@@ -247,6 +265,7 @@ class Store:
             if old is None or old.uid == view.uid:
                 self._resources.pop(view.key, None)
                 self._obituaries.pop(view.key, None)
+                self._measured.pop(view.key, None)
         elif old is not None and old.uid == view.uid and old.resource_version >= view.resource_version:
             return _NOTHING
         else:

@@ -171,6 +171,12 @@ class PodView:
     """The scheduler's own message, while no node takes the pod or a gate holds it."""
     disruption: str = ""
     """Reason of the condition DisruptionTarget, such as ``DeletionByTaintManager``."""
+    address: str = ""
+    """IP address; empty until it has one."""
+    api_port: int = 0
+    """Port of the engine's API, which only a leader has."""
+    running_since: datetime | None = None
+    """Start of its first container, while that runs."""
 
     @property
     def ready(self) -> bool:

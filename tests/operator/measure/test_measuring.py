@@ -1,0 +1,122 @@
+"""The loop over engines, against real HTTP servers on this machine."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from datetime import UTC, datetime
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from shardwright_operator.api.constants import Role
+from shardwright_operator.measuring import Measurer
+from shardwright_operator.observe.measurement import Measurement
+from shardwright_operator.observe.views import Key, PodView
+
+READY = datetime(2030, 1, 1, 0, 2, tzinfo=UTC)
+METRICS = 'vllm:cache_config_info{block_size="16",num_gpu_blocks="100"} 1.0\n'
+
+
+def leader(name: str, port: int, *, address: str = "127.0.0.1") -> PodView:
+    return PodView(
+        key=Key("models", name),
+        name=f"{name}-0-leader-0",
+        uid=f"uid-{name}",
+        resource_version=1,
+        role=Role.LEADER,
+        group=0,
+        node_rank=0,
+        pods_hash="0123456789",
+        created_at=READY,
+        ready_since=READY,
+        address=address,
+        api_port=port,
+        running_since=datetime(2030, 1, 1, tzinfo=UTC),
+    )
+
+
+class Engines:
+    """What the store is to the loop."""
+
+    def __init__(self, *leaders: PodView) -> None:
+        self.leaders = leaders
+        self.found: dict[Key, Measurement] = {}
+
+    def serving_leaders(self) -> Iterable[PodView]:
+        return self.leaders
+
+    def measured(self, key: Key, measurement: Measurement) -> bool:
+        news = self.found.get(key) != measurement
+        self.found[key] = measurement
+        return news
+
+
+@pytest.fixture
+async def engine() -> AsyncIterator[tuple[int, list[str]]]:
+    """An engine that keeps the paths it was asked for; its models need a key."""
+    asked: list[str] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        asked.append(request.path)
+        if request.path == "/v1/models":
+            return web.json_response({"data": [{"id": "m", "max_model_len": 8192}]})
+        return web.Response(text=METRICS)
+
+    app = web.Application()
+    app.router.add_get("/{path:.*}", answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    yield runner.addresses[0][1], asked
+    await runner.cleanup()
+
+
+async def one_round(measurer: Measurer) -> None:
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=0.5)) as session:
+        await measurer.round(session, 0.05)
+
+
+async def test_news_are_enqueued_once(engine: tuple[int, list[str]]) -> None:
+    port, asked = engine
+    engines, enqueued = Engines(leader("a", port)), []
+    measurer = Measurer(engines, enqueued.append)
+    await one_round(measurer)
+    await one_round(measurer)
+
+    assert enqueued == [Key("models", "a")]
+    assert engines.found[Key("models", "a")] == Measurement(
+        group=0,
+        pod_uid="uid-a",
+        pods_hash="0123456789",
+        kv_cache_blocks=100,
+        kv_block_tokens=16,
+        kv_cache_tokens=1600,
+        max_model_length=8192,
+        startup_s=120,
+    )
+    assert asked == ["/metrics", "/v1/models", "/metrics"], "the longest request does not change"
+
+
+async def test_engines_that_do_not_answer_hold_nobody_up(
+    engine: tuple[int, list[str]], caplog: pytest.LogCaptureFixture
+) -> None:
+    port, _ = engine
+    dead = leader("dead", 1)
+    engines = Engines(dead, leader("nowhere", 0), leader("b", port))
+    measurer = Measurer(engines, lambda _key: None)
+    with caplog.at_level("INFO"):
+        await one_round(measurer)
+        await one_round(measurer)
+
+    assert set(engines.found) == {Key("models", "b")}
+    told = [r.getMessage() for r in caplog.records if r.name == "shardwright_operator.measuring"]
+    assert told == ["an engine cannot be measured"], "said once"
+
+
+async def test_interval_of_nothing_asks_never() -> None:
+    engines = Engines(leader("a", 1))
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.2):
+            await Measurer(engines, lambda _key: None).run(0)
+    assert engines.found == {}
