@@ -10,7 +10,7 @@ from shardwright_planner.caveats import caveats
 from shardwright_planner.choice import choose, miss_text, rejection, rule_of, split_cause
 from shardwright_planner.evaluation import Candidate, shortage
 from shardwright_planner.fingerprint import input_hash
-from shardwright_planner.latency import Latency, model_links
+from shardwright_planner.latency import Latency
 from shardwright_planner.memory import Fit
 from shardwright_planner.plan import (
     LARGEST_COUNT,
@@ -33,6 +33,7 @@ from shardwright_planner.plan import (
 )
 from shardwright_planner.request import PlanRequest
 from shardwright_planner.version import PLANNER_VERSION
+from shardwright_planner.work import model_links
 
 
 def plan_of(

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from shardwright_planner.bars import paragraph
 from shardwright_planner.evaluation import judged, shortage
 from shardwright_planner.gpu import GIB
-from shardwright_planner.latency import model_links
 from shardwright_planner.model import Experts, ModelFacts
 from shardwright_planner.planner import benches
 from shardwright_planner.request import PlanRequest
 from shardwright_planner.simple import cached_token_bytes
+from shardwright_planner.work import model_links
 
 MIB = 1024**2
 MICROBATCHES = (1, 2, 4, 8, 16)

@@ -7,8 +7,9 @@ its layer counts with these sums.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from shardwright_planner.kernels import kernel_count
 from shardwright_planner.layout import Layout
-from shardwright_planner.model import Experts, LayerKind, ModelFacts
+from shardwright_planner.model import Attention, Experts, LayerKind, ModelFacts
 from shardwright_planner.partition import stage_ranges
 from shardwright_planner.tensor_scale import weight_scale
 from shardwright_planner.tensors import Matrix, Part, Split, layer_matrices
@@ -25,8 +26,17 @@ class KindCost:
     operations_16bit: float
     operations_8bit: float
     expert_operations: float  # of one token in one expert, on this rank's share of it
-    expert_is_8bit: bool
     reduces: int  # AllReduces in the layer when TP > 1
+    kernels: int  # launched in a step
+
+
+def reduces_of(kind: LayerKind) -> int:
+    """AllReduces of a layer when TP > 1: after the mixer, after the feed-forward block.
+
+    A norm over all query heads together needs one more for its variance (models/minimax_m2.py).
+    """
+    shared_norm = isinstance(kind.mixer, Attention) and kind.mixer.qk_norm_width > 0
+    return (kind.mixer is not None) + (kind.feed_forward is not None) + shared_norm
 
 
 def padded_vocabulary(size: int) -> int:
@@ -133,7 +143,6 @@ class WeightTable:
         read = 0.0
         per_expert = expert_operations = 0.0
         wide = narrow = 0.0
-        expert_is_8bit = False
         dense_scale, expert_scale = self._scale.kinds[index]
         for matrix in self.matrices[index]:
             rate = self._rate(kind, matrix)
@@ -141,7 +150,6 @@ class WeightTable:
                 size = self._expert_elements(matrix, expert_tensor)
                 per_expert += size * rate * expert_scale
                 expert_operations += 2.0 * matrix.outputs * matrix.inputs / expert_tensor
-                expert_is_8bit = self._is_8bit(rate)
                 continue
             elements = rank_elements(matrix, tensor)
             read += elements * rate * (1.0 if matrix.derived else dense_scale)
@@ -159,8 +167,8 @@ class WeightTable:
             operations_16bit=wide,
             operations_8bit=narrow,
             expert_operations=expert_operations,
-            expert_is_8bit=expert_is_8bit,
-            reduces=(kind.mixer is not None) + (kind.feed_forward is not None),
+            reduces=reduces_of(kind),
+            kernels=kernel_count(kind, self.model.quantization),
         )
 
     def _is_8bit(self, rate: float) -> bool:

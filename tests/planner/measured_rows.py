@@ -35,12 +35,16 @@ STARTED = {"fit": True, "oom": False, "kv_too_small": False, "invalid_config": F
 CHANNEL_FP8 = {
     "quant_method": "compressed-tensors",
     "ignore": ["lm_head"],
-    "config_groups": {"all": {"weights": {"num_bits": 8, "type": "float"}, "input_activations": {"num_bits": 8}}},
+    "config_groups": {
+        "all": {"weights": {"num_bits": 8, "type": "float"}, "input_activations": {"num_bits": 8}}
+    },
 }
 CHANNEL_INT8 = {
     "quant_method": "compressed-tensors",
     "ignore": ["lm_head"],
-    "config_groups": {"all": {"weights": {"num_bits": 8, "type": "int"}, "input_activations": {"num_bits": 8}}},
+    "config_groups": {
+        "all": {"weights": {"num_bits": 8, "type": "int"}, "input_activations": {"num_bits": 8}}
+    },
 }
 GROUP_INT4 = {"quant_method": "gptq", "bits": 4, "group_size": 128}
 # Endings by which people who quantize a model mark the checkpoint.
@@ -240,7 +244,7 @@ def _version(text: str) -> str:
 
 
 def _gpu(text: str):
-    for candidate in (text, text.split("(")[0], re.sub(r"-sxm$", "", text)):
+    for candidate in (text, text.split("(", maxsplit=1)[0], re.sub(r"-sxm$", "", text)):
         try:
             return find_gpu(candidate)
         except PlanInputError:
