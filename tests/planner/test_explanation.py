@@ -86,7 +86,7 @@ def test_a_plan_read_back_from_its_status_explains_itself_alike(found):
                 "Split because it does not fit: the weights need more than fewer GPUs have.",
                 "Rule: several nodes: TP = GPUs of the node, PP = nodes.",
                 "stage 2  WWWW",
-                "weights 47.3, KV 18.0, activation 2.1",
+                "weights 47.3, KV ",
                 "meets 150 ms; low confidence",
                 "252 AllReduce of 512 KiB over NVLink",
                 "TP4 x PP4",

@@ -14,6 +14,7 @@ from shardwright_operator.cli.console import EXIT_BAD_INPUT, EXIT_OK, InputError
 
 COMMANDS = {
     "plan": "Plan a model for a service level and say why; needs no cluster.",
+    "explain": "Explain the plan of a resource in the cluster, planned against measured.",
     "render": "Print the manifests that the operator would apply.",
     "ledger": "Print where memory and communication go, over all sizes.",
     "crd": "Print the CustomResourceDefinition.",

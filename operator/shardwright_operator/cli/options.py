@@ -162,6 +162,15 @@ def add_options(parser: CommandParser) -> None:
     source.add_argument(
         "--config", metavar="FILE", help="the model's config.json, for models outside the catalogue"
     )
+    source.add_argument(
+        "--model-dir", metavar="DIR", help="folder of a checkpoint: config.json and the sizes of its tensors"
+    )
+    source.add_argument(
+        "--hub", action="store_true", help="ask the Hugging Face Hub about a model outside the catalogue"
+    )
+    source.add_argument(
+        "--offline", action="store_true", help="with --hub: use what is kept of it, ask nobody"
+    )
     _add(parser.add_argument_group("hardware of one replica"), HARDWARE_OPTIONS)
     _add(parser.add_argument_group("load and service level"), LOAD_OPTIONS)
     pins = parser.add_argument_group("pins")

@@ -33,6 +33,8 @@ def parser(name: str) -> CommandParser:
             "--model Qwen/Qwen3-32B --gpu H100-SXM-80GB --gpus-per-node 8 --nodes 1 --tpot 30ms",
             "-f examples/llama-3.1-405b.yaml --report plan.html",
             "--config ./my-model/config.json --gpu L40S --gpus-per-node 4 --nodes 2 -o yaml",
+            "--model-dir ./my-model --gpu L40S --gpus-per-node 4 --nodes 2",
+            "--model OWNER/NAME --hub --gpu L40S --gpus-per-node 4 --nodes 2",
         ),
     )
     add_options(found)
@@ -80,6 +82,7 @@ def run(arguments: Sequence[str], parser: CommandParser) -> int:
                 color=takes_color(options.color),
                 whole=options.all,
                 variants=sensitivity(question.request()),
+                notes=question.notes(),
             )
             sys.stdout.write(f"{heading}{text.rstrip()}\n")
     return EXIT_OK if all(plan.feasible for plan in plans) else EXIT_DOES_NOT_FIT
@@ -92,7 +95,7 @@ def _write_report(asked: Sequence[Question], path: str) -> None:
     # Only here: most plans are read in a terminal.
     from shardwright_planner.report import render_page, survey  # noqa: PLC0415
 
-    page = render_page(survey(asked[0].request()))
+    page = render_page(survey(asked[0].request(), notes=asked[0].notes()))
     try:
         Path(path).write_text(page, encoding="utf-8")
     except OSError as error:

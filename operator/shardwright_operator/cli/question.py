@@ -7,18 +7,19 @@ set of checks serves both. A refusal of such a value names the option and not th
 import argparse
 import copy
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import PurePosixPath
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from shardwright_operator.api.constants import API_VERSION, KIND
 from shardwright_operator.api.errors import SpecError, from_planner
 from shardwright_operator.api.manifest import ModelDeployment, parse_manifest
 from shardwright_operator.api.plan_request import declared_pool, plan_request
+from shardwright_operator.cli.checkpoint import Checkpoint, read_folder
 from shardwright_operator.cli.console import InputError
 from shardwright_operator.cli.documents import STDIN, read_config, read_manifests
 from shardwright_operator.cli.options import FLAG_OF, HARDWARE_OPTIONS, given_fields
-from shardwright_planner import Plan, PlanInputError, PlanRequest, Pool, plan
+from shardwright_planner import Plan, PlanInputError, PlanRequest, Pool, find_model, plan
 
 UNNAMED = "unnamed"
 
@@ -52,6 +53,8 @@ class Question:
     deployment: ModelDeployment
     document: Mapping[str, Any]
     origin: Origin
+    checkpoint: Checkpoint | None = None
+    """Its tensors, where they were read: a plan in a cluster knows only the config."""
 
     def pool(self) -> Pool:
         """The hardware that one replica may use.
@@ -84,9 +87,24 @@ class Question:
         """
         pool = self.pool()
         try:
-            return plan_request(self.deployment.spec, (pool,))
+            request = plan_request(self.deployment.spec, (pool,))
         except SpecError as error:
             raise self.origin.refused(error) from None
+        if self.checkpoint is None:
+            return request
+        measured = replace(request.model, tensor_bytes=self.checkpoint.bytes_for(request.model))
+        return replace(request, model=measured)
+
+    def notes(self) -> tuple[str, ...]:
+        """What to know about the facts that the plan rests on."""
+        if self.checkpoint is None:
+            return ()
+        hint = "The operator knows only the config: copy it into spec.model.config."
+        return (f"{self.checkpoint.describe()} {hint}",)
+
+    def unmeasured(self) -> "Question":
+        """The same question as the operator sees it: without the tensors."""
+        return replace(self, checkpoint=None)
 
     def answer(self) -> Plan:
         """The planner's answer.
@@ -108,19 +126,58 @@ def questions(options: argparse.Namespace) -> list[Question]:
         InputError: for a file, a field or an option that cannot be used.
     """
     given = given_fields(options)
-    if options.config is not None:
-        given["model.config"] = config = read_config(options.config)
-        if "model.name" not in given and options.filename is None:
-            given["model.name"] = _model_name(config, options.config)
+    checkpoint = _local_model(options, given)
     if options.filename is not None:
         documents: Sequence[Mapping[str, Any]] = read_manifests(options.filename)
     elif "model.name" in given:
         documents = [{"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": UNNAMED}, "spec": {}}]
     else:
-        message = "nothing to plan: give -f FILE, --model NAME, or --config FILE."
+        message = "nothing to plan: give -f FILE, --model NAME, --config FILE, or --model-dir DIR."
         raise InputError(message)
     file = "standard input" if options.filename == STDIN else options.filename or ""
-    return [_question(document, given, file) for document in documents]
+    asked = [_question(document, given, file) for document in documents]
+    if checkpoint is not None:
+        return [replace(question, checkpoint=checkpoint) for question in asked]
+    if options.hub:
+        return [_from_hub(question, offline=options.offline) for question in asked]
+    if options.offline:
+        message = "--offline says how to use --hub, which is not given."
+        raise InputError(message)
+    return asked
+
+
+def _local_model(options: argparse.Namespace, given: dict[str, Any]) -> Checkpoint | None:
+    """Puts a config that was given into the fields; the checkpoint beside it, if it is a folder of one."""
+    path = options.config or options.model_dir
+    if path is None:
+        return None
+    if options.config is not None and options.model_dir is not None:
+        message = "--config and --model-dir both give a config.json; give one of them."
+        raise InputError(message)
+    checkpoint = None if options.model_dir is None else read_folder(options.model_dir)
+    config = read_config(path) if checkpoint is None else checkpoint.config
+    given["model.config"] = config
+    if "model.name" not in given and options.filename is None:
+        given["model.name"] = _model_name(config, "" if path == STDIN else str(Path(path).resolve()))
+    return checkpoint
+
+
+def _from_hub(question: Question, *, offline: bool) -> Question:
+    """The question with the Hub's facts, where nothing nearer has any."""
+    model = question.deployment.spec.model
+    if model.config is not None or find_model(model.name) is not None:
+        return question
+    # Only here: nobody else needs the packing of what is kept.
+    from shardwright_operator.cli.hub import fetch  # noqa: PLC0415
+
+    found = fetch(model.name, model.revision, offline=offline)
+    altered = copy.deepcopy(dict(question.document))
+    _set(altered, ("spec", "model", "config"), dict(found.config))
+    try:
+        deployment = parse_manifest(altered)
+    except SpecError as error:
+        raise question.origin.refused(error) from None
+    return replace(question, deployment=deployment, document=altered, checkpoint=found)
 
 
 def _question(document: Mapping[str, Any], given: Mapping[str, Any], file: str) -> Question:

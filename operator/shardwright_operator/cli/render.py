@@ -51,7 +51,7 @@ def run(arguments: Sequence[str], parser: CommandParser) -> int:
         parser.error("a manifest must be given with -f")
     found: list[dict[str, Any]] = []
     code = EXIT_OK
-    for question in questions(options):
+    for question in (found.unmeasured() for found in questions(options)):
         plan = question.answer()
         if plan.feasible:
             found += manifests(question)

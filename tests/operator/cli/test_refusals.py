@@ -24,7 +24,9 @@ spec:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        pytest.param((), "nothing to plan: give -f FILE, --model NAME, or --config FILE", id="nothing"),
+        pytest.param(
+            (), "nothing to plan: give -f FILE, --model NAME, --config FILE, or --model-dir DIR", id="nothing"
+        ),
         pytest.param(MODEL, "--gpu, --gpus-per-node and --nodes must be given", id="no hardware"),
         pytest.param((*MODEL, *HARDWARE[:2]), "--gpus-per-node and --nodes must be given", id="part of it"),
         pytest.param(
