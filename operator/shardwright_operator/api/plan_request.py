@@ -135,7 +135,7 @@ def model_facts(spec: ModelDeploymentSpec) -> ModelFacts:
             value=spec.model.name,
             limit="the planner has no facts about this model",
             remedy=f"give the Hub id of a model in its catalogue{hint}, copy the model's config.json into "
-            "spec.model.config, or plan on the command line with --hub or --config",
+            "spec.model.config, or plan on the command line with --hub or --config FILE",
             reason=Reason.UNKNOWN_MODEL,
         )
     return found
