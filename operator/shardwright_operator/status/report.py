@@ -114,7 +114,8 @@ def _conditions(findings: Findings) -> list[Condition]:
         conditions.append(
             Condition(type=ConditionType.STALLED, status=True, reason=stalled.reason, message=stalled.message)
         )
-    elif not ready:
+    elif (unsettled := (reason, message) if not ready else _departure(groups)) is not None:
+        reason, message = unsettled
         conditions.append(
             Condition(type=ConditionType.RECONCILING, status=True, reason=reason, message=message)
         )
@@ -135,7 +136,7 @@ def _readiness(findings: Findings, problems: Sequence[Problem]) -> tuple[bool, R
     if problems:
         return False, problems[0].reason, problems[0].message
     if findings.wanted_groups == 0:
-        return True, Reason.SCALED_TO_ZERO, "spec.replicas is 0: no group is wanted, and none runs"
+        return True, Reason.SCALED_TO_ZERO, "spec.replicas is 0: no group is wanted"
     wanted = [g for g in findings.groups if g.phase is not GroupPhase.TERMINATING]
     waiting = next((g for g in wanted if not g.available), None)
     if waiting is not None:
@@ -152,6 +153,12 @@ def _readiness(findings: Findings, problems: Sequence[Problem]) -> tuple[bool, R
     if len(wanted) < findings.wanted_groups:
         return False, Reason.STARTING, f"{len(wanted)} of {findings.wanted_groups} groups exist"
     return True, Reason.GROUPS_READY, f"all {findings.wanted_groups} groups serve requests"
+
+
+def _departure(groups: Sequence[GroupState]) -> tuple[Reason, str] | None:
+    """A group on its way out: users miss nothing, but whoever waits for a settled state waits for it."""
+    leaving = next((g for g in groups if g.phase is GroupPhase.TERMINATING), None)
+    return None if leaving is None else (leaving.reason, f"group {leaving.index}: {leaving.message}")
 
 
 def _failed(groups: Sequence[GroupState]) -> list[Problem]:
