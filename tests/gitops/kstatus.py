@@ -1,0 +1,77 @@
+"""Status of an object by the library that Flux and ``helm --wait`` use, built from its Go module.
+
+The module has nothing in common with the control plane's, and a program of half a minute's compilation should
+not wait for one of ten, so it has a cache entry of its own.
+"""
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterable
+from enum import StrEnum
+from functools import cache
+from pathlib import Path
+
+from control_plane.binaries import BuildError
+from control_plane.client import Json
+from control_plane.toolchain import cache_folder, find_toolchain
+
+MODULE = Path(__file__).resolve().parent
+INPUTS = ("go.mod", "go.sum", "kstatus/main.go")
+BUILD_TIMEOUT_S = 600.0
+TIMEOUT_S = 30.0
+
+
+class Status(StrEnum):
+    """What the library answers (cli-utils, pkg/kstatus/status)."""
+
+    IN_PROGRESS = "InProgress"
+    FAILED = "Failed"
+    CURRENT = "Current"
+    TERMINATING = "Terminating"
+
+
+def statuses(objects: Iterable[Json]) -> list[Status]:
+    """The status of each object, in order."""
+    documents = "\n".join(json.dumps(body) for body in objects)
+    done = subprocess.run(
+        [_program()], input=documents, capture_output=True, text=True, check=True, timeout=TIMEOUT_S
+    )
+    return [Status(line.partition("\t")[0]) for line in done.stdout.splitlines()]
+
+
+@cache
+def _program() -> Path:
+    """Path of the program, which is built when the cache has none of this content."""
+    toolchain = find_toolchain()
+    digest = hashlib.sha256(toolchain.version.encode())
+    for name in INPUTS:
+        digest.update((MODULE / name).read_bytes())
+    base = cache_folder().parent / "gitops"
+    program = base / digest.hexdigest()[:16] / "kstatus"
+    if os.access(program, os.X_OK):
+        return program
+    base.mkdir(parents=True, exist_ok=True)
+    with (base / "build.lock").open("w") as lock:
+        # The kernel drops the lock when its holder dies.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not os.access(program, os.X_OK):
+            _build(toolchain.go, program)
+    return program
+
+
+def _build(go: Path, program: Path) -> None:
+    partial = program.parent.with_name(f"{program.parent.name}.partial-{os.getpid()}")
+    try:
+        command = [go, "build", "-trimpath", "-buildvcs=false", "-o", partial / program.name, "./kstatus"]
+        done = subprocess.run(
+            command, cwd=MODULE, capture_output=True, text=True, check=False, timeout=BUILD_TIMEOUT_S
+        )
+        if done.returncode != 0:
+            raise BuildError(f"go build of kstatus ended with {done.returncode}:\n{done.stderr[-2000:]}")
+        partial.replace(program.parent)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
