@@ -22,7 +22,7 @@ def comparison(plan: Plan, measured: Mapping[str, Any], *, width: int) -> str:
     """Planned against measured, as a table of at most ``width`` columns."""
     rows = [("", "planned", "measured", "off by"), *_rows(plan, measured)]
     load = _load(measured)
-    lines = columns(rows, width)
+    lines = columns(rows, width, "", room=8)
     if load is None:
         lines.append("Latency is measured after five minutes with twenty requests or more.")
     elif not is_planned_load(plan, load):
@@ -33,6 +33,8 @@ def comparison(plan: Plan, measured: Mapping[str, Any], *, width: int) -> str:
 def report_line(plan: Plan, measured: Mapping[str, Any]) -> str:
     """One line of names and values without blanks in them."""
     goal, predicted, load = plan.goal, plan.predicted, _load(measured)
+    per_token = None if predicted is None else predicted.time_per_output_token_ms
+    to_first = None if predicted is None else predicted.time_to_first_token_ms
     fields: dict[str, object] = {
         "model": plan.model,
         "gpu": plan.gpu,
@@ -53,12 +55,8 @@ def report_line(plan: Plan, measured: Mapping[str, Any]) -> str:
     if load is not None:
         fields |= {
             "load": f"{load.input_tokens:g}@{load.running:g}",
-            "tpotMs": _pair(
-                _span(predicted and predicted.time_per_output_token_ms), load.time_per_output_token_ms
-            ),
-            "ttftMs": _pair(
-                _span(predicted and predicted.time_to_first_token_ms), load.time_to_first_token_ms
-            ),
+            "tpotMs": _pair(_span(per_token), load.time_per_output_token_ms),
+            "ttftMs": _pair(_span(to_first), load.time_to_first_token_ms),
             "preemptions": load.preemptions,
         }
     shown = " ".join(f"{name}={value}" for name, value in fields.items() if value not in {None, ""})
@@ -132,4 +130,5 @@ def _span(figure: Range | None) -> str | None:
 
 
 def _pair(planned: object, found: object) -> str | None:
-    return None if planned is None or found is None else f"{planned}/{found}"
+    shown = f"{found:g}" if isinstance(found, float) else found
+    return None if planned is None or found is None else f"{planned}/{shown}"

@@ -22,9 +22,10 @@ def parser(name: str) -> CommandParser:
     """The parser of ``shardwright explain``."""
     found = CommandParser(
         name,
-        "Explain the plan of a ModelDeployment in the cluster, planned against measured: what its engine says of "
-        "its KV cache, its start-up and its latency under load. The last line can be sent back to judge the "
-        "planner by; it says nothing about your cluster. Reads one object, with your own rights.",
+        "Explain the plan of a ModelDeployment in the cluster, planned against measured: what its engine "
+        "says of its KV cache, its start-up and its latency under load. The last line can be sent back to "
+        "judge the planner by; it names the model and the GPUs, and nothing of your cluster. Reads one "
+        "object, with your own rights.",
         ("llama-405b", "llama-405b -n serving", "llama-405b -o json | jq .measured"),
     )
     found.add_argument("name", metavar="NAME", help="name of the ModelDeployment")
@@ -73,8 +74,8 @@ def explained(plan: Plan, status: Mapping[str, Any], *, width: int, color: bool)
         parts += ["", report_line(plan, measured)]
     else:
         parts += [
-            "  Not measured yet. The operator asks a group that serves, once a minute, at its API port; a narrow",
-            "  spec.network.clients must let it in.",
+            "  Not measured yet. The operator asks a group that serves, once a minute, at its API port;",
+            "  a narrow spec.network.clients must let it in.",
         ]
     return "\n".join(parts) + "\n"
 

@@ -1,0 +1,130 @@
+"""``explain``: a resource's plan out of the cluster, planned against measured."""
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from shardwright_operator.cli import explain
+from simulated_world import SimulatedWorld
+
+Run = Callable[..., Any]
+
+LOADED = {
+    "group": 0,
+    "kvCacheBlocks": 20_000,
+    "kvBlockTokens": 16,
+    "kvCacheTokens": 320_000,
+    "maxModelLength": 8192,
+    "startupSeconds": 95,
+    "load": {
+        "requests": 400,
+        "running": 30.0,
+        "inputTokens": 1000.0,
+        "timePerOutputTokenMs": 21.0,
+        "timeToFirstTokenMs": 180.0,
+        "preemptions": 0,
+    },
+}
+
+
+@pytest.fixture
+def status() -> dict[str, Any]:
+    world = SimulatedWorld(
+        {
+            "model": {"name": "meta-llama/Llama-3.1-8B-Instruct"},
+            "workload": {"inputTokens": 1000, "outputTokens": 200, "maxModelLength": 8192},
+            "slo": {"concurrency": 32},
+        }
+    )
+    world.settle()
+    return world.status
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch, status: dict[str, Any]) -> dict[str, Any]:
+    """The one object in the cluster, and what was asked for."""
+    asked: dict[str, Any] = {"status": status}
+
+    def read(kubeconfig: str | None, namespace: str | None, name: str) -> Mapping[str, Any]:
+        asked["for"] = (kubeconfig, namespace, name)
+        return {"status": asked["status"]}
+
+    monkeypatch.setattr(explain, "_read", read)
+    return asked
+
+
+def test_plan_and_measurement(run: Run, cluster: dict[str, Any]) -> None:
+    cluster["status"]["measured"] = LOADED
+    cluster["status"]["conditions"].append(
+        {"type": "PlanVerified", "status": "True", "message": "the KV cache holds 320,000 tokens"}
+    )
+    answer = run("explain", "llama", "-n", "serving")
+    planned = cluster["status"]["plan"]["kvCacheTokens"]
+
+    assert (answer.code, answer.err, cluster["for"]) == (0, "", (None, "serving", "llama"))
+    assert answer.out.startswith("meta-llama/Llama-3.1-8B-Instruct: ")
+    row = next(line for line in answer.out.splitlines() if "KV cache, tokens" in line)
+    assert row.split() == [
+        "KV",
+        "cache,",
+        "tokens",
+        f"{planned:,}",
+        "320,000",
+        f"{320_000 / planned - 1:+.0%}",
+    ]
+    assert "PlanVerified=True: the KV cache holds 320,000 tokens" in answer.out
+    assert max(map(len, answer.out.splitlines()[:-1])) <= 100
+
+
+def test_line_that_can_be_sent_back(run: Run, cluster: dict[str, Any]) -> None:
+    cluster["status"]["measured"] = LOADED
+    line = run("explain", "llama").out.splitlines()[-1]
+    fields = dict(pair.split("=", 1) for pair in line.split()[1:])
+    plan = cluster["status"]["plan"]
+    bounds = plan["predicted"]["timePerOutputTokenMs"]
+
+    assert line.startswith("shardwright-report/1 model=meta-llama/Llama-3.1-8B-Instruct ")
+    assert fields["goal"] == "1000+200@32"
+    assert fields["load"] == "1000@30"
+    assert fields["kvTokens"] == f"{plan['kvCacheTokens']}/320000"
+    assert fields["tpotMs"] == f"{bounds['low']:g}..{bounds['high']:g}/21"
+    assert not any(word in line for word in ("llama-0", "node-", "serving")), "nobody's names"
+
+
+def test_not_measured_yet(run: Run, cluster: dict[str, Any]) -> None:
+    assert "Not measured yet." in run("explain", "llama").out
+
+
+def test_json(run: Run, cluster: dict[str, Any]) -> None:
+    cluster["status"]["measured"] = LOADED
+    answer = json.loads(run("explain", "llama", "-o", "json").out)
+
+    assert answer["measured"] == LOADED
+    assert answer["plan"]["tensorParallel"] == 1
+
+
+def test_load_beyond_the_plan_is_told(run: Run, cluster: dict[str, Any]) -> None:
+    cluster["status"]["measured"] = {**LOADED, "load": {**LOADED["load"], "running": 300.0}}
+    assert "The load is beyond what the plan was made for" in run("explain", "llama").out
+
+
+def test_resource_without_a_plan(run: Run, cluster: dict[str, Any]) -> None:
+    cluster["status"] = {
+        "conditions": [
+            {"type": "PlanAccepted", "status": "False", "message": "no usable node with a known GPU"}
+        ]
+    }
+    answer = run("explain", "llama")
+
+    assert (answer.code, answer.out) == (2, "")
+    assert answer.err == "shardwright: llama has no plan: no usable node with a known GPU.\n"
+
+
+def test_no_cluster(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    answer = run("explain", "llama", "--kubeconfig", str(tmp_path / "none"))
+
+    assert answer.code == 2
+    assert "no kubeconfig at" in answer.err
+    assert answer.err.count("\n") == 1
