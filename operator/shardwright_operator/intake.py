@@ -7,7 +7,7 @@ every few minutes in any case.
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from shardwright_operator.cluster import Cluster, ClusterError, Kind, ListAnswer
@@ -52,6 +52,16 @@ class Intake:
             log.exception("an object could not be read", extra={"kind": body.get("kind")})
             return
         for key in keys:
+            self._enqueue(key)
+
+    def deliver_stranger(self, body: Mapping[str, Any], deleted: bool) -> None:
+        """Take in an event of a pod that is not ours and holds GPUs."""
+        for key in self._store.put_stranger(body, deleted=deleted):
+            self._enqueue(key)
+
+    def replace_strangers(self, bodies: Iterable[Mapping[str, Any]], version: int) -> None:
+        """Take in a LIST of all such pods."""
+        for key in self._store.replace_strangers(bodies, version=version):
             self._enqueue(key)
 
     def distrust(self, kind: str) -> None:

@@ -25,6 +25,7 @@ from shardwright_operator.metrics import Metrics
 from shardwright_operator.preflight import find_obstacles
 from shardwright_operator.reconciler import Decide
 from shardwright_operator.settings import Settings, SettingsError, settings_from
+from shardwright_operator.strangers import StrangerWatch
 from shardwright_operator.watching import WatchThread
 
 PREFLIGHT_RETRY_S = 5.0
@@ -156,8 +157,9 @@ class Operator:
         watch = WatchThread(
             assembly.kinds, settings.namespaces, settings.kubeconfig, intake.deliver, intake.distrust
         )
+        strangers = StrangerWatch(settings.kubeconfig, intake.deliver_stranger, intake.replace_strangers)
         try:
-            sync = asyncio.create_task(self._first_sync(assembly), name="first sync")
+            sync = asyncio.create_task(self._first_sync(assembly, strangers), name="first sync")
             await asyncio.wait({*ends, sync}, return_when=asyncio.FIRST_COMPLETED)
             if sync.done() and not sync.cancelled():
                 sync.result()
@@ -169,6 +171,8 @@ class Operator:
                     asyncio.create_task(assembly.intake.run(settings.resync_interval_s), name="resync"),
                     asyncio.create_task(assembly.measurer.run(settings.measure_interval_s), name="measuring"),
                 }
+                if settings.cluster_wide:
+                    ends.add(asyncio.create_task(strangers.run(), name="pods with GPUs"))
                 self.ready.set()
                 log.info("serving %d resources", len(assembly.store.keys()))
                 await asyncio.wait({*ends, *workers}, return_when=asyncio.FIRST_COMPLETED)
@@ -184,7 +188,9 @@ class Operator:
                 task.cancel()
             await asyncio.gather(*ends, return_exceptions=True)
 
-    async def _first_sync(self, assembly: Assembly) -> None:
+    async def _first_sync(self, assembly: Assembly, strangers: StrangerWatch) -> None:
+        if self.settings.cluster_wide:
+            await strangers.sync()
         while True:
             try:
                 await assembly.intake.resync()
