@@ -13,6 +13,7 @@ from shardwright_operator.status.verified import is_planned_load
 from shardwright_planner import Plan
 from shardwright_planner.bars import columns
 from shardwright_planner.plan import Range
+from shardwright_planner.wording import range_text, time_text
 
 FORMAT = 1
 """Version of the report's line."""
@@ -109,7 +110,7 @@ def _latency(what: str, predicted: Range, found: float | None) -> tuple[str, str
             off = _off(found, predicted.low)
         else:
             off = "within"
-    return what, f"{predicted.low:g} to {predicted.high:g} ms", "" if found is None else f"{found:g} ms", off
+    return what, range_text(predicted), "" if found is None else time_text(found), off
 
 
 def _load(measured: Mapping[str, Any]) -> Load | None:
@@ -122,11 +123,11 @@ def _count(value: int | None) -> str:
 
 
 def _off(found: float | None, planned: float) -> str:
-    return "" if not found or not planned else f"{found / planned - 1:+.0%}"
+    return "" if not found or found == planned else f"{found / planned - 1:+.0%}"
 
 
 def _span(figure: Range | None) -> str | None:
-    return None if figure is None else f"{figure.low:g}..{figure.high:g}"
+    return None if figure is None else f"{figure.low:.3g}..{figure.high:.3g}"
 
 
 def _pair(planned: object, found: object) -> str | None:

@@ -46,6 +46,7 @@ def parser(name: str) -> CommandParser:
         default="auto",
         help="colour in the explanation (auto)",
     )
+    found.add_argument("--all", action="store_true", help="list every candidate, not the nearest few")
     return found
 
 
@@ -59,13 +60,14 @@ def run(arguments: Sequence[str], parser: CommandParser) -> int:
     if options.output == "json":
         print(json.dumps({"plan": plan.to_wire(), "measured": measured}, indent=2))
         return EXIT_OK
-    sys.stdout.write(explained(plan, status, width=width(), color=takes_color(options.color)))
+    color = takes_color(options.color)
+    sys.stdout.write(explained(plan, status, width=width(), color=color, whole=options.all))
     return EXIT_OK
 
 
-def explained(plan: Plan, status: Mapping[str, Any], *, width: int, color: bool) -> str:
+def explained(plan: Plan, status: Mapping[str, Any], *, width: int, color: bool, whole: bool = False) -> str:
     """The whole text, from the status alone."""
-    parts = [explain(plan, width=width, color=color).rstrip(), ""]
+    parts = [explain(plan, width=width, color=color, whole=whole).rstrip(), ""]
     measured = status.get("measured")
     parts.append("Planned against measured")
     if measured:

@@ -12,6 +12,7 @@ from shardwright_operator.build.revision import Revision
 from shardwright_operator.observe.measurement import Load, Measurement, load_from_wire
 from shardwright_operator.status.conditions import Condition
 from shardwright_planner import Plan
+from shardwright_planner.wording import range_text, time_text
 
 FEWER = 0.95
 """KV tokens may be so much fewer than planned: memory is predicted to a few per cent."""
@@ -85,7 +86,8 @@ def _differences(plan: Plan, measured: Mapping[str, Any]) -> Iterator[str]:
         ("time to first token", load.time_to_first_token_ms, predicted.time_to_first_token_ms),
     ):
         if found is not None and found > bounds.high * LATENCY:
-            yield f"{what} is {found:g} ms, {_off(found, bounds.high)} the {bounds.high:g} ms predicted"
+            off = _off(found, bounds.high)
+            yield f"{what} is {time_text(found)}, {off} the {time_text(bounds.high)} predicted at most"
 
 
 def _agreements(plan: Plan, measured: Mapping[str, Any]) -> Iterator[str]:
@@ -101,8 +103,8 @@ def _agreements(plan: Plan, measured: Mapping[str, Any]) -> Iterator[str]:
     elif plan.predicted is not None and load.time_per_output_token_ms is not None:
         bounds = plan.predicted.time_per_output_token_ms
         yield (
-            f"time per output token is {load.time_per_output_token_ms:g} ms with {load.running:g} requests, "
-            f"{bounds.low:g} to {bounds.high:g} ms were predicted for {plan.goal.concurrency}"
+            f"time per output token is {time_text(load.time_per_output_token_ms)} with {load.running:g} "
+            f"requests, {range_text(bounds)} was predicted for {plan.goal.concurrency}"
         )
 
 

@@ -89,7 +89,7 @@ def test_line_that_can_be_sent_back(run: Run, cluster: dict[str, Any]) -> None:
     assert fields["goal"] == "1000+200@32"
     assert fields["load"] == "1000@30"
     assert fields["kvTokens"] == f"{plan['kvCacheTokens']}/320000"
-    assert fields["tpotMs"] == f"{bounds['low']:g}..{bounds['high']:g}/21"
+    assert fields["tpotMs"] == f"{bounds['low']:.3g}..{bounds['high']:.3g}/21"
     assert not any(word in line for word in ("llama-0", "node-", "serving")), "nobody's names"
 
 

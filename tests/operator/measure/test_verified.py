@@ -88,12 +88,8 @@ def test_engine_as_planned(world: SimulatedWorld) -> None:
     [
         pytest.param(0.8, None, "20% less than the", id="fewer KV tokens"),
         pytest.param(1.5, None, "50% more than the", id="more KV tokens"),
-        pytest.param(
-            1.0, {"time_per_output_token_ms": 5000.0}, "time per output token is 5000 ms, ", id="slow"
-        ),
-        pytest.param(
-            1.0, {"time_to_first_token_ms": 90000.0}, "time to first token is 90000 ms, ", id="late"
-        ),
+        pytest.param(1.0, {"time_per_output_token_ms": 5000.0}, "time per output token is ", id="slow"),
+        pytest.param(1.0, {"time_to_first_token_ms": 90000.0}, "time to first token is ", id="late"),
         pytest.param(
             1.0, {"preemptions": 7}, "7 requests lost their KV cache with 30 running", id="preempted"
         ),
