@@ -80,4 +80,7 @@ class Reconciler:
         for event in decision.events:
             log.info(event.message, extra={"key": str(key), "reason": event.reason})
             await self._events.post(resource, event)
+        if self._ledger.of(key) != observed.notes:
+            # The status was made before the writes, and does not know yet what became of them.
+            return 0.0
         return decision.requeue_after_s

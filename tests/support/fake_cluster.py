@@ -75,6 +75,11 @@ class FakeCluster:
         self.alter(answer)
         return copy.deepcopy(answer)
 
+    async def overwrite(self, manifest: Manifest) -> None:
+        place = _place(manifest)
+        self._called("overwrite", place[0], place[2])
+        self._store(place, {**self._existing(place), "spec": manifest["spec"]})
+
     async def replace_status(
         self, kind: str, namespace: str, name: str, uid: str, status: Manifest
     ) -> Manifest:

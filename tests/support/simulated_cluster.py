@@ -45,6 +45,13 @@ class SimulatedCluster:
         body["metadata"]["resourceVersion"] = str(next(self._counter))
         self.tell(body, deleted=False)
 
+    def unlabel(self, kind: str, name: str, label: str) -> None:
+        """Somebody takes a label away; without the one that watches select by, an object leaves the watch."""
+        body = self.get(kind, name)
+        del body["metadata"]["labels"][label]
+        body["metadata"]["resourceVersion"] = str(next(self._counter))
+        self.tell(body, deleted=label == Label.MANAGED_BY)
+
     def remove(self, kind: str, name: str) -> None:
         body = self.objects.pop((kind, name), None)
         if body is not None:

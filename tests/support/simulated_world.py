@@ -8,7 +8,7 @@ from typing import Any
 
 from shardwright_operator.api.constants import API_VERSION, KIND, Label
 from shardwright_operator.decide import DecideSettings, decide
-from shardwright_operator.decide.decision import Apply, Decision, Delete, Event
+from shardwright_operator.decide.decision import Apply, Decision, Delete, Event, PodClaim, SetClaim
 from shardwright_operator.observe.store import Store
 from shardwright_operator.observe.views import Key
 from simulated_cluster import NAMESPACE, SimulatedCluster
@@ -96,6 +96,8 @@ class SimulatedWorld(SimulatedCluster):
     def reconcile(self, key: Key | None = None, *, die_after: int | None = None) -> Decision:
         """One pass; with ``die_after`` the operator dies after so many of its writes."""
         decision = self.decision(key)
+        if not self._confirmed(decision):
+            return self.reconcile(key, die_after=die_after)
         resource = self.resource_named((key or self.key).name)
         left = itertools.count() if die_after is None else iter(range(die_after))
         for stage in decision.stages:
@@ -111,6 +113,20 @@ class SimulatedWorld(SimulatedCluster):
             self.touch(resource)
         self.events.extend(decision.events)
         return decision
+
+    def _confirmed(self, decision: Decision) -> bool:
+        """Look at the live objects that the decision believes to be gone; a wrong belief mends the store."""
+        confirmed = True
+        for claim in decision.confirm:
+            kind = "Pod" if isinstance(claim, PodClaim) else "StatefulSet"
+            live = self.objects.get((kind, claim.name))
+            if live is None:
+                continue
+            self.store.put(copy.deepcopy(live), deleted=False)
+            metadata = live["metadata"]
+            wrong = isinstance(claim, SetClaim) or metadata["uid"] == claim.uid
+            confirmed = confirmed and ("deletionTimestamp" in metadata or not wrong)
+        return confirmed
 
     def restart_operator(self) -> None:
         """A new process: nothing is kept in memory, and the first LIST shows what stands."""

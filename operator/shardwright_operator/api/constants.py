@@ -90,6 +90,7 @@ class ConditionType(StrEnum):
     SLO_PREDICTED = "SLOPredicted"
     MODEL_DOWNLOADED = "ModelDownloaded"
     PLAN_VERIFIED = "PlanVerified"
+    FIELDS_OVERRIDDEN = "FieldsOverridden"
 
 
 class Reason(StrEnum):

@@ -31,7 +31,7 @@ class ConditionStatus(ApiRecord):
 
     type: Term = Field(
         description="Ready, Reconciling, Stalled, Available, PlanAccepted, SLOPredicted, "
-        "ModelDownloaded or PlanVerified."
+        "ModelDownloaded, PlanVerified or FieldsOverridden."
     )
     status: Annotated[str, Field(max_length=16)] = Field(description="True, False or Unknown.")
     observed_generation: Annotated[int, Field(ge=-1, le=2**53)] | None = Field(

@@ -59,7 +59,7 @@ class WriteLedger:
         if altered:
             note = replace(note, altered=altered, answer=answer)
         if attempts > 1:
-            note = replace(note, retry_at=now + _delay(attempts - 1))
+            note = replace(note, retry_at=now + _delay(attempts - 1), undone=write.why)
         self._keep(key, write, note, attempts, now)
         return note
 

@@ -22,7 +22,7 @@ from shardwright_operator.cluster import (
     Manifest,
     NotFoundError,
 )
-from shardwright_operator.decide.decision import Apply, Delete, PodClaim, Write
+from shardwright_operator.decide.decision import Apply, Claim, Delete, PodClaim, Write
 from shardwright_operator.decide.drift import body_digest, difference
 from shardwright_operator.observe.projection import project_child
 from shardwright_operator.observe.store import Store
@@ -52,7 +52,7 @@ class Writer:
         self._clock = clock
         self._distrust = distrust
 
-    async def confirm(self, key: Key, claims: Iterable[PodClaim]) -> None:
+    async def confirm(self, key: Key, claims: Iterable[Claim]) -> None:
         """Check beliefs against the live API; a wrong one repairs the store and raises RetryLaterError."""
         await _all(self._confirm(key, claim) for claim in claims)
 
@@ -96,21 +96,23 @@ class Writer:
             raise RetryLaterError(error.message, error="StatusRefused", at_least_s=FAULT_DELAY_S) from error
         self._store.put(answer, deleted=False)
 
-    async def _confirm(self, key: Key, claim: PodClaim) -> None:
-        live = await self._cluster.find("Pod", key.namespace, claim.name)
+    async def _confirm(self, key: Key, claim: Claim) -> None:
+        kind = "Pod" if isinstance(claim, PodClaim) else str(ChildKind.STATEFUL_SET)
+        live = await self._cluster.find(kind, key.namespace, claim.name)
         if live is None:
             return
         self._store.put(live, deleted=False)
-        metadata = live["metadata"]
-        if metadata["uid"] == claim.uid and "deletionTimestamp" not in metadata:
-            raise RetryLaterError(f"pod {claim.name} is still there")
+        if isinstance(claim, PodClaim):
+            wrong = live["metadata"]["uid"] == claim.uid
+        else:
+            wrong = _controller_uid(live) == claim.owner_uid
+        if wrong and "deletionTimestamp" not in live["metadata"]:
+            raise RetryLaterError(f"{kind} {claim.name} is still there")
 
     async def _apply(self, resource: ResourceView, write: Apply) -> None:
         key = resource.key
         try:
-            answer = await self._cluster.apply(
-                write.manifest, force=write.owned, resource_version=write.resource_version
-            )
+            answer = await self._send(write)
         except ConflictError as error:
             await self._conflict(resource, write, error)
             return
@@ -120,7 +122,11 @@ class Writer:
                 await self._refuse_foreign(resource, write, error)
             self._refuse(key, write, error.message, foreign=False)
             return
-        if not write.owned and _has_other_managers(answer):
+        if (
+            not write.owned
+            and _has_other_managers(answer)
+            and not self._store.has_buried(answer["metadata"]["uid"])
+        ):
             await self._withdraw(resource, write)
         self._store.put(answer, deleted=False)
         altered = difference(write.manifest, answer)
@@ -136,6 +142,22 @@ class Writer:
                 "the server kept something else than what was applied",
                 extra={"key": str(key), "kind": str(write.kind), "name_": write.name, "why": altered},
             )
+
+    async def _send(self, write: Apply) -> Manifest:
+        """Apply; a Service that others have made invalid together with our fields is put right first.
+
+        An apply adds our port beside one that somebody renumbered, and the server then refuses two ports of
+        one name. Other children have no such lists, or refuse for reasons that overwriting does not mend.
+        """
+        try:
+            return await self._cluster.apply(
+                write.manifest, force=write.owned, resource_version=write.resource_version
+            )
+        except InvalidError:
+            if not write.owned or write.kind is not ChildKind.SERVICE:
+                raise
+        await self._cluster.overwrite(write.manifest)
+        return await self._cluster.apply(write.manifest, force=True)
 
     async def _conflict(self, resource: ResourceView, write: Apply, error: ConflictError) -> None:
         """Find out whose the object is: not ours is a refusal; ours means that the store was behind."""
@@ -191,8 +213,8 @@ class Writer:
             else:
                 self._store.put(live, deleted=False)
             raise RetryLaterError(f"{kind} {write.name} is another one by now") from error
-        if answer is not None:
-            self._store.put(answer, deleted="deletionTimestamp" not in answer["metadata"])
+        if answer is not None and "deletionTimestamp" in answer["metadata"]:
+            self._store.put(answer, deleted=False)
         elif write.kind is not None:
             self._store.put(_gone(key, write.kind, write), deleted=True)
         if write.kind is not None:

@@ -21,6 +21,7 @@ LIST_PAGE = 500
 
 _APPLY = "application/apply-patch+yaml"
 _JSON_PATCH = "application/json-patch+json"
+_MERGE_PATCH = "application/merge-patch+json"
 _JSON = "application/json"
 
 Meter = Callable[[str, str, int, float], None]
@@ -89,6 +90,19 @@ class ApiCluster:
             query={"fieldManager": FIELD_MANAGER, "force": "true" if force else "false"},
             body=body,
             content_type=_APPLY,
+        )
+
+    async def overwrite(self, manifest: Manifest) -> None:
+        """See Cluster."""
+        metadata = manifest["metadata"]
+        await self._request(
+            "patch",
+            manifest["kind"],
+            "PATCH",
+            kind_named(manifest["kind"]).path(metadata["namespace"], metadata["name"]),
+            query={"fieldManager": FIELD_MANAGER},
+            body={"spec": manifest["spec"]},
+            content_type=_MERGE_PATCH,
         )
 
     async def replace_status(

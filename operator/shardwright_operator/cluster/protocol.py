@@ -40,6 +40,10 @@ class Cluster(Protocol):
         """
         ...
 
+    async def overwrite(self, manifest: Manifest) -> None:
+        """Put the manifest's spec over the live one by a merge patch: lists in it are replaced whole."""
+        ...
+
     async def replace_status(
         self, kind: str, namespace: str, name: str, uid: str, status: Manifest
     ) -> Manifest:

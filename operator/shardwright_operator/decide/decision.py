@@ -66,6 +66,20 @@ class PodClaim:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SetClaim:
+    """A belief that a destructive step rests on: this owner has no StatefulSet of this name, or it is going.
+
+    A set that somebody takes a label from leaves the watch as a deleted one does, and runs on.
+    """
+
+    name: str
+    owner_uid: str
+
+
+Claim = PodClaim | SetClaim
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
     """What to do now.
 
@@ -75,7 +89,7 @@ class Decision:
     """
 
     stages: tuple[tuple[Write, ...], ...] = ()
-    confirm: tuple[PodClaim, ...] = ()
+    confirm: tuple[Claim, ...] = ()
     status: Mapping[str, Any] | None = None
     """The whole status to write, or None when it already stands so."""
     events: tuple[Event, ...] = ()

@@ -20,7 +20,13 @@ from shardwright_operator.decide.decision import Decision, Event, EventType, Wri
 from shardwright_operator.decide.download import Download, decide_download, model_section
 from shardwright_operator.decide.fleet import Fleet, decide_fleet, possible_indices
 from shardwright_operator.decide.history import History, read_history, revision_deletes
-from shardwright_operator.decide.obstacles import conflicts, notes_that_matter, refusals
+from shardwright_operator.decide.obstacles import (
+    UNDONE_SHOWN,
+    conflicts,
+    notes_that_matter,
+    overrides,
+    refusals,
+)
 from shardwright_operator.decide.progress import Progress, progress_of
 from shardwright_operator.decide.scene import GroupStep, Scene
 from shardwright_operator.decide.target import DecideSettings, Target, choose_target, invalid_target
@@ -54,6 +60,7 @@ def decide(observed: Observed, now: datetime, settings: DecideSettings) -> Decis
         revision=target.revision.name if target.revision else "",
         image=target.revision.image if target.revision else "",
         problems=(*conflicts(observed, resource), *refusals(observed, now)),
+        overrides=overrides(observed, now),
         paused=wishes.rollout.is_paused,
     )
     if target.revision is None:
@@ -229,7 +236,8 @@ def _sooner(decision: Decision, look_again_s: Iterable[float]) -> Decision:
 
 def _with_retries(decision: Decision, observed: Observed, now: datetime) -> Decision:
     """The decision, to be looked at again when a write that was put off may be tried."""
-    times = (note.retry_at for note in observed.notes.values() if note.retry_at is not None)
+    noted = [(note.retry_at, note.undone) for note in observed.notes.values() if note.retry_at is not None]
+    times = [*(time for time, _ in noted), *(time + UNDONE_SHOWN for time, undone in noted if undone)]
     return _sooner(decision, (max(0.1, (time - now).total_seconds()) for time in times if time > now))
 
 

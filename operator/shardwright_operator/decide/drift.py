@@ -17,6 +17,11 @@ from shardwright_operator.observe.views import ChildKind, ChildView, WriteNote
 _ITEM_KEYS = ("uid", "name", "mountPath", "containerPort", "port")
 """Fields by which the items of the API's keyed lists are told apart; the first that differs in all serves."""
 
+_WHOLE = frozenset(
+    {"selector", "podSelector", "namespaceSelector", "labelSelector", "matchLabels", "nodeSelector"}
+)
+"""Fields that the server takes as one: a key that somebody adds changes what is selected, and is drift."""
+
 _IDENTITY = frozenset({"apiVersion", "kind"})
 
 
@@ -84,6 +89,8 @@ def _mapping_difference(desired: Mapping[str, Any], live: Any, path: str) -> str
         return None
     if not isinstance(live, dict):
         return f"{path}: wanted an object, found {json.dumps(live)}"
+    if path.rpartition(".")[2] in _WHOLE and (added := sorted(live.keys() - desired.keys())):
+        return f"{path}.{added[0]}: not wanted, found {json.dumps(live[added[0]])}"
     for name, value in desired.items():
         if found := difference(value, live.get(name), f"{path}.{name}" if path else name):
             return found

@@ -13,7 +13,7 @@ from typing import Any
 
 from shardwright_operator.api.constants import Reason
 from shardwright_operator.decide.cause import Cause, cause_of
-from shardwright_operator.decide.decision import PodClaim
+from shardwright_operator.decide.decision import Claim, PodClaim
 from shardwright_operator.observe.views import LONG_AGO, ContainerExit, PodView
 from shardwright_operator.status.conditions import rfc3339
 
@@ -33,7 +33,7 @@ class Failure:
     pod: str
     node: str
     exit: ContainerExit | None = None
-    claim: PodClaim | None = None
+    claim: Claim | None = None
     """What to look at in the live API before the group is taken down for it."""
 
     def evidence(self, now: datetime) -> dict[str, Any]:

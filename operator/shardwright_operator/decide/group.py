@@ -39,13 +39,18 @@ def _create(group: Standing) -> GroupStep:
     coming = group.scene.coming
     if group.at_rest:
         return barrier.start(group, coming, Record(), "created")
+    claim = group.no_set(Role.LEADER)
     if group.worker is None and all(pod.deleting or pod.set_uid for pod in group.pods):
         # Left over from sets that are gone, most likely of a resource of this name that was just deleted.
-        return barrier.await_leftovers(group)
+        return replace(barrier.await_leftovers(group), confirm=(claim,))
     # Its workers wait for a leader that is gone: back to the barrier, with a leader set that wants nothing.
-    name = names.stateful_set(group.scene.owner.name, group.index, Role.LEADER)
     failure = Failure(
-        reason=Reason.MEMBER_LOST, message=f"the leader set {name} was deleted", node_rank=0, pod="", node=""
+        reason=Reason.MEMBER_LOST,
+        message=f"the leader set {claim.name} was deleted",
+        node_rank=0,
+        pod="",
+        node="",
+        claim=claim,
     )
     return barrier.fail(group, coming, failure)
 
@@ -107,10 +112,15 @@ def _failure(group: Standing, revision: Revision) -> Failure | None:
     if group.record.members and (
         group.worker is None or group.worker.desired_replicas != revision.members - 1
     ):
-        name = names.stateful_set(group.scene.owner.name, group.index, Role.WORKER)
+        claim = group.no_set(Role.WORKER)
         what = "was deleted" if group.worker is None else "was scaled"
         return Failure(
-            reason=Reason.MEMBER_LOST, message=f"the worker set {name} {what}", node_rank=1, pod="", node=""
+            reason=Reason.MEMBER_LOST,
+            message=f"the worker set {claim.name} {what}",
+            node_rank=1,
+            pod="",
+            node="",
+            claim=claim if group.worker is None else None,
         )
     return find_failure(group.record.members, group.pods, group.scene.observed.obituaries)
 

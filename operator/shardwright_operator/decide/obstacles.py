@@ -1,15 +1,19 @@
 """What others hold or refuse: names that are not ours, and writes that the server turned down."""
 
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from shardwright_operator.api.constants import Reason
 from shardwright_operator.build.owner import Owner
 from shardwright_operator.build.revision import Revision
 from shardwright_operator.decide.children import attached_names, wanted_names
+from shardwright_operator.decide.drift import body_digest
 from shardwright_operator.observe.observed import Observed
 from shardwright_operator.observe.views import ChildKind, ResourceView, WriteNote
 from shardwright_operator.status.report import Problem
+
+UNDONE_SHOWN = timedelta(seconds=30)
+"""How long past its next attempt a fight over a field is shown: that attempt tells whether it goes on."""
 
 
 def conflicts(observed: Observed, resource: ResourceView) -> list[Problem]:
@@ -53,6 +57,20 @@ def notes_that_matter(
         for place, note in observed.notes.items()
         if note.name == revision or (note.name in wanted and note.kind is not ChildKind.REVISION)
     }
+
+
+def overrides(observed: Observed, now: datetime) -> list[str]:
+    """Fields that do not stay as they are written, in words: the server or somebody else changes them."""
+    told = []
+    for note in observed.notes.values():
+        child = observed.children.get((note.kind, note.name))
+        if child is None or note.refused:
+            continue
+        if note.altered and note.answer == body_digest(child):
+            told.append(f"{note.kind} {note.name}: the API server changes what is applied ({note.altered})")
+        elif note.undone and note.retry_at is not None and now < note.retry_at + UNDONE_SHOWN:
+            told.append(f"{note.kind} {note.name}: somebody changes it back ({note.undone})")
+    return told
 
 
 def refusals(observed: Observed, now: datetime) -> list[Problem]:

@@ -9,7 +9,7 @@ from shardwright_operator.api.lifecycle_spec import RecoverySpec
 from shardwright_operator.build.owner import Owner
 from shardwright_operator.build.revision import Revision
 from shardwright_operator.decide.admission import Admission
-from shardwright_operator.decide.decision import Apply, Delete, Event, PodClaim
+from shardwright_operator.decide.decision import Apply, Claim, Delete, Event
 from shardwright_operator.decide.drift import needed_write
 from shardwright_operator.observe.observed import Observed
 from shardwright_operator.observe.views import ChildKind, ChildView
@@ -89,7 +89,7 @@ class GroupStep:
     worker: Apply | None = None
     deletes: tuple[Delete, ...] = ()
     events: tuple[Event, ...] = ()
-    confirm: tuple[PodClaim, ...] = ()
+    confirm: tuple[Claim, ...] = ()
     requeue_after_s: float | None = None
     goes_down: bool = False
     """Whether it takes down a group that was up."""

@@ -9,7 +9,7 @@ from shardwright_operator.api import names
 from shardwright_operator.api.constants import GroupPhase, Reason, Role
 from shardwright_operator.build.revision import Revision
 from shardwright_operator.build.stateful_set import leader_set, worker_set
-from shardwright_operator.decide.decision import Apply, Delete
+from shardwright_operator.decide.decision import Apply, Delete, SetClaim
 from shardwright_operator.decide.failure import Failure, read_evidence
 from shardwright_operator.decide.record import Record
 from shardwright_operator.decide.scene import Scene
@@ -120,6 +120,11 @@ class Standing:
         if revision is None:
             return None
         return self.scene.write(worker_set(self.scene.owner, revision, self.index, replicas=0))
+
+    def no_set(self, role: Role) -> SetClaim:
+        """The belief that the group has no such set, to be confirmed before it costs the group."""
+        owner = self.scene.owner
+        return SetClaim(name=names.stateful_set(owner.name, self.index, role), owner_uid=owner.uid)
 
     def delete_worker(self, why: str) -> tuple[Delete, ...]:
         """Deletion of the worker set, if there is one."""

@@ -10,8 +10,15 @@ _BAD = {
     (ConditionType.STALLED, "True"),
     (ConditionType.PLAN_ACCEPTED, "False"),
     (ConditionType.SLO_PREDICTED, "False"),
+    (ConditionType.FIELDS_OVERRIDDEN, "True"),
 }
-_TOLD = (ConditionType.PLAN_ACCEPTED, ConditionType.SLO_PREDICTED, ConditionType.STALLED, ConditionType.READY)
+_TOLD = (
+    ConditionType.PLAN_ACCEPTED,
+    ConditionType.SLO_PREDICTED,
+    ConditionType.STALLED,
+    ConditionType.FIELDS_OVERRIDDEN,
+    ConditionType.READY,
+)
 _QUIET = frozenset({Reason.STARTING, Reason.SCALING_DOWN})
 """Reasons of Ready=False that every start passes through: they stand in the status, and are no news."""
 

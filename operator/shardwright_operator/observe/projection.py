@@ -65,14 +65,17 @@ def project_resource(body: Mapping[str, Any]) -> ResourceView:
 
 
 def project_child(body: Mapping[str, Any]) -> ChildView | None:
-    """View of an owned object; None when its labels do not say whose it is, or another kind controls it.
+    """View of an owned object; None when nothing says whose it is, or another kind controls it.
+
+    Its owner says it first: a label can be removed by anybody, which is then drift like any other.
 
     The StatefulSet controller copies our labels onto the ControllerRevisions that it keeps for itself.
     """
     metadata = body["metadata"]
     labels = metadata.get("labels") or {}
     controller = _controller(metadata)
-    if Label.DEPLOYMENT not in labels or controller.get("kind", KIND) != KIND:
+    owner = controller.get("name") or labels.get(Label.DEPLOYMENT)
+    if not owner or controller.get("kind", KIND) != KIND:
         return None
     spec = body.get("spec") or {}
     status = body.get("status") or {}
@@ -82,7 +85,7 @@ def project_child(body: Mapping[str, Any]) -> ChildView | None:
     }
     return ChildView(
         kind=ChildKind(body["kind"]),
-        key=Key(metadata["namespace"], labels[Label.DEPLOYMENT]),
+        key=Key(metadata["namespace"], owner),
         name=metadata["name"],
         uid=metadata.get("uid", ""),
         resource_version=resource_version(body),

@@ -68,7 +68,8 @@ class Store:
         self._usage = GpuUsage()
         self._usage_known = False
         self._demands = DemandBook(self._look)
-        self._tombstones: OrderedDict[str, None] = OrderedDict()
+        self._tombstones: OrderedDict[str, float] = OrderedDict()
+        """Resource version at which an object was seen to go, by UID."""
         self._versions: dict[str, int] = {}
         """Newest resource version seen of each living object, by UID."""
 
@@ -150,8 +151,8 @@ class Store:
         claim = None if deleted else project_claim(body)
         uid = body["metadata"].get("uid", "")
         if deleted:
-            self._bury(uid)
-        elif uid in self._tombstones:
+            self._bury(uid, resource_version(body))
+        elif self._is_buried(uid, resource_version(body)):
             return _NOTHING
         if claim is not None:
             self._usage.claim(claim, stranger=True)
@@ -179,15 +180,15 @@ class Store:
 
     def put(self, body: Mapping[str, Any], *, deleted: bool) -> frozenset[Key]:
         """Take in one object; return the keys whose decision it may change."""
-        uid = body["metadata"].get("uid", "")
+        uid, version = body["metadata"].get("uid", ""), resource_version(body)
         if deleted:
-            self._bury(uid)
-        elif uid in self._tombstones or self._versions.get(uid, 0) >= resource_version(body):
+            self._bury(uid, version)
+        elif self._is_buried(uid, version) or self._versions.get(uid, 0) >= version:
             # Checked before the view is made: every write of ours comes back three times, as its answer, by
             # the watch and by a LIST, and packing a set's body is the dearest thing that a store does.
             return _NOTHING
         else:
-            self._versions[uid] = resource_version(body)
+            self._versions[uid] = version
         match body["kind"]:
             case kind if kind == KIND:
                 return self._put_resource(project_resource(body), deleted=deleted)
@@ -216,7 +217,7 @@ class Store:
             keys |= self.put(body, deleted=False)
         for view in list(self._views(kind)):
             if view.uid not in listed and view.resource_version <= version:
-                keys |= self._remove(view)
+                keys |= self._remove(view, version)
         return frozenset(keys)
 
     def _views(self, kind: str) -> Iterator[View]:
@@ -232,31 +233,43 @@ class Store:
             for children in self._children.values():
                 yield from (child for child in children.values() if child.kind == kind)
 
-    def _remove(self, view: View) -> frozenset[Key]:
+    def _remove(self, view: View, version: int) -> frozenset[Key]:
+        self._bury(view.uid, version)
         match view:
             case ResourceView():
-                self._bury(view.uid)
                 return self._put_resource(view, deleted=True)
             case ChildView():
-                self._bury(view.uid)
                 return self._put_child(view, deleted=True)
             case LoaderView():
-                self._bury(view.uid)
                 return self._loaders.remove(view)
             case PodView():
-                self._bury(view.uid)
                 return self._put_pod(view, deleted=True)
             case NodeView():
-                self._bury(view.uid)
                 del self._nodes[view.name]
                 self._ground = None
                 return self._concerned_by(view.name)
 
-    def _bury(self, uid: str) -> None:
+    def _bury(self, uid: str, version: int = 0) -> None:
+        """Remember that an object went at a version; 0 says that it is gone for good."""
         self._versions.pop(uid, None)
-        self._tombstones[uid] = None
+        self._tombstones[uid] = version or float("inf")
         while len(self._tombstones) > TOMBSTONES:
             self._tombstones.popitem(last=False)
+
+    def has_buried(self, uid: str) -> bool:
+        """Whether an object with this UID was one of ours, and was seen to go."""
+        return uid in self._tombstones
+
+    def _is_buried(self, uid: str, version: int) -> bool:
+        """Whether a sight of an object is older than its end.
+
+        To a watch that selects by label, an object whose label somebody removes is deleted too; it lives on,
+        and is seen again at that version or a later one.
+        """
+        if version < self._tombstones.get(uid, 0):
+            return True
+        self._tombstones.pop(uid, None)
+        return False
 
     def _put_resource(self, view: ResourceView, *, deleted: bool) -> frozenset[Key]:
         old = self._resources.get(view.key)

@@ -262,3 +262,5 @@ class WriteNote:
     """First difference between what was written and what the server kept, in words."""
     answer: str = ""
     """Digest of what the server kept; while the live object still is that, writing again changes nothing."""
+    undone: str = ""
+    """What a write of the same content had to put right again soon after another one, in words."""

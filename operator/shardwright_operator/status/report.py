@@ -53,6 +53,8 @@ class Findings:
     revision: str
     image: str
     problems: Sequence[Problem] = ()
+    overrides: Sequence[str] = ()
+    """Fields of children that do not stay as they are written, in words."""
     paused: bool = False
     holdup: str = ""
     """Why a rollout goes another way than the user asked for."""
@@ -127,6 +129,15 @@ def _conditions(findings: Findings) -> list[Condition]:
                 status=plan.slo_predicted,
                 reason=Reason.SLO_MET if plan.slo_predicted else Reason.SLO_MISSED,
                 message=plan.slo_message,
+            )
+        )
+    if findings.overrides:
+        conditions.append(
+            Condition(
+                type=ConditionType.FIELDS_OVERRIDDEN,
+                status=True,
+                reason=Reason.FIELD_OVERRIDDEN,
+                message="; ".join(findings.overrides),
             )
         )
     return [*conditions, *findings.conditions]

@@ -1,0 +1,133 @@
+"""Children that others change: put right without costing a group, and told when it cannot be done."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from shardwright_operator.api.constants import Label
+from shardwright_operator.decide import decide
+from shardwright_operator.decide.decision import Decision
+from shardwright_operator.decide.drift import body_digest
+from shardwright_operator.observe.views import ChildKind, WriteNote
+from simulated_world import SimulatedWorld
+
+LLAMA_405B: dict[str, Any] = {
+    "model": {"name": "meta-llama/Llama-3.1-405B-Instruct"},
+    "workload": {"inputTokens": 2048, "outputTokens": 256, "maxModelLength": 8192},
+}
+LLAMA_8B: dict[str, Any] = {"model": {"name": "meta-llama/Llama-3.1-8B-Instruct"}}
+SETS = ["llama-0-leader", "llama-0-worker"]
+
+
+@pytest.fixture
+def world() -> SimulatedWorld:
+    settled = SimulatedWorld(LLAMA_405B)
+    settled.settle()
+    settled.writes.clear()
+    settled.trace.clear()
+    return settled
+
+
+@pytest.mark.parametrize("label", [Label.MANAGED_BY, Label.DEPLOYMENT, Label.GROUP_INDEX, Label.ROLE])
+@pytest.mark.parametrize("name", SETS)
+def test_a_label_taken_from_a_set_comes_back_and_restarts_nothing(
+    world: SimulatedWorld, name: str, label: str
+) -> None:
+    before = dict(world.get("StatefulSet", name)["metadata"]["labels"])
+    world.unlabel("StatefulSet", name, label)
+    world.settle()
+    assert world.get("StatefulSet", name)["metadata"]["labels"] == before
+    assert (world.trace, world.status["ready"]) == ([], "1/1")
+
+
+@pytest.mark.parametrize("label", [Label.MANAGED_BY, Label.DEPLOYMENT])
+def test_a_label_taken_from_the_set_of_a_group_of_one_comes_back(label: str) -> None:
+    world = SimulatedWorld(LLAMA_8B)
+    world.settle()
+    world.trace.clear()
+    world.unlabel("StatefulSet", "llama-0-leader", label)
+    world.settle()
+    assert label in world.get("StatefulSet", "llama-0-leader")["metadata"]["labels"]
+    assert (world.trace, world.status["ready"]) == ([], "1/1")
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "path"),
+    [
+        pytest.param("Service", "llama", ("spec", "selector"), id="Service"),
+        pytest.param("NetworkPolicy", "llama-0", ("spec", "podSelector", "matchLabels"), id="NetworkPolicy"),
+        pytest.param("PodDisruptionBudget", "llama-0", ("spec", "selector", "matchLabels"), id="budget"),
+    ],
+)
+def test_a_key_added_to_a_selector_is_drift(
+    world: SimulatedWorld, kind: str, name: str, path: tuple[str, ...]
+) -> None:
+    body = world.get(kind, name)
+    at: dict[str, Any] = body
+    for part in path:
+        at = at[part]
+    at["team"] = "search"
+    world.touch(body)
+    ((write,),) = world.decision().stages
+    assert (write.name, write.why) == (name, f'{".".join(path)}.team: not wanted, found "search"')
+
+
+def with_note(world: SimulatedWorld, note: WriteNote) -> Decision:
+    observed = world.store.observe(world.key, notes={(note.kind, note.name): note})
+    return decide(observed, world.now, world.settings)
+
+
+def overridden(decision: Decision) -> str | None:
+    conditions = (decision.status or {}).get("conditions", ())
+    return next((c["message"] for c in conditions if c["type"] == "FieldsOverridden"), None)
+
+
+def test_a_field_that_the_server_alters_is_told_once_and_left(world: SimulatedWorld) -> None:
+    budget = world.get("PodDisruptionBudget", "llama-0")
+    first = world.store.observe(world.key).children[ChildKind.DISRUPTION_BUDGET, "llama-0"]
+    assert first.owner_uid
+    wanted = dict(budget["spec"])
+    budget["spec"]["minAvailable"] = 1
+    world.touch(budget)
+    ((write,),) = world.decision().stages
+    child = world.store.observe(world.key).children[ChildKind.DISRUPTION_BUDGET, "llama-0"]
+    note = WriteNote(
+        kind=ChildKind.DISRUPTION_BUDGET,
+        name="llama-0",
+        digest=write.digest,
+        altered=write.why,
+        answer=body_digest(child),
+    )
+    decision = with_note(world, note)
+    assert wanted["minAvailable"] == 2
+    assert decision.stages == ()
+    assert overridden(decision) == (
+        "PodDisruptionBudget llama-0: the API server changes what is applied "
+        "(spec.minAvailable: wanted 2, found 1)"
+    )
+    assert [(e.type, e.reason) for e in decision.events] == [("Warning", "FieldOverridden")]
+    assert world.condition("Ready") == ("True", "GroupsReady")
+
+
+@pytest.mark.parametrize(
+    ("due_s", "told", "again_s"),
+    [
+        pytest.param(10, True, 10, id="before the next attempt"),
+        pytest.param(-10, True, 20, id="after it, while it may be undone again"),
+        pytest.param(-31, False, None, id="when it has held"),
+    ],
+)
+def test_a_field_that_somebody_changes_back_is_told_while_it_lasts(
+    world: SimulatedWorld, due_s: int, told: bool, again_s: float | None
+) -> None:
+    note = WriteNote(
+        kind=ChildKind.SERVICE,
+        name="llama",
+        digest="any",
+        retry_at=world.now + timedelta(seconds=due_s),
+        undone="spec.type: wanted A, found B",
+    )
+    decision = with_note(world, note)
+    message = "Service llama: somebody changes it back (spec.type: wanted A, found B)"
+    assert (overridden(decision), decision.requeue_after_s) == (message if told else None, again_s)
