@@ -13,7 +13,7 @@ export SHARDWRIGHT_TEST_KUBECONFIG := $(abspath $(KUBECONFIG))
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-engine engine-requirements unit lint verify bench cluster-up cluster-down generate golden constraints clean
+.PHONY: help setup demo test test-engine engine-facts engine-requirements unit lint verify bench cluster-up cluster-down generate golden constraints clean
 
 help:  ## show the targets
 	@echo 'Shardwright: plans and runs multi-node vLLM on Kubernetes. Targets:'
@@ -73,6 +73,9 @@ golden: setup  ## write the golden manifests anew; review the diff
 constraints:  ## pin all dependencies anew, with hashes and without addresses (needs uv)
 	uv pip compile pyproject.toml --extra operator --extra hub --group dev --universal --generate-hashes \
 	  --no-emit-index-url --python-version 3.11 --custom-compile-command 'make constraints' -q -o constraints.txt
+
+engine-facts: setup  ## derive the planner's facts about the engine from the pinned vLLM anew
+	PYTHONPATH=tests/engine $(BIN)/python -m engine_facts write
 
 engine-requirements:  ## pin the engine of the tests anew, with hashes and without addresses (needs uv)
 	cd tests/engine/engine_environment && uv pip compile requirements.in --override overrides.txt \

@@ -1,8 +1,8 @@
-"""vLLM's defaults and limits by version, read from one data file.
+"""vLLM's defaults and limits by version, read from two data files.
 
-They change between minor versions (the default utilization, what is subtracted for CUDA graphs, how much the
-profiling run holds), and a plan made with another version's defaults promises cache that the engine does not
-have.
+``engines.json`` is kept by hand, ``engine_facts.json`` is derived from the engine itself. Defaults change
+between minor versions (the utilization, what is subtracted for CUDA graphs, how much the profiling run
+holds), and a plan made with another version's defaults promises cache that the engine does not have.
 """
 
 import json
@@ -43,6 +43,9 @@ class EngineFacts:
     ``counts_steps_ahead``: overlapping steps count when a window's blocks are admitted.
     ``memory_measured``: start-ups of this version were published and agree with the memory constants.
     ``logs_request_tokens``: the logged "cache size" is requests of the longest length times that length.
+    ``quantizations`` are (method, least compute capability); empty where they were not derived.
+    The sets name architectures: without pipeline parallelism, without half precision, whose layers refuse
+    more tensor ranks than experts, whose layers cannot copy KV heads.
     """
 
     version: str
@@ -54,7 +57,11 @@ class EngineFacts:
     counts_steps_ahead: bool
     memory_measured: bool
     memory: EngineMemory
+    quantizations: tuple[tuple[str, int], ...]
     pipeline_unsupported: frozenset[str]
+    half_refused: frozenset[str]
+    tensor_within_experts: frozenset[str]
+    kv_heads_not_copied: frozenset[str]
 
     def batch_limits(self, gpu: Gpu, longest: int = 0) -> tuple[int, int]:
         """Default (tokens, sequences) per step of the API server on this GPU (get_batch_defaults)."""
@@ -96,6 +103,7 @@ def _facts(wanted: tuple[int, int]) -> EngineFacts:
     data = _data()
     row = _governing(data["versions"], wanted)
     memory = data["memory"][row["memory"]]
+    derived = _derived(wanted)
     return EngineFacts(
         version=f"{wanted[0]}.{wanted[1]}",
         gpu_memory_utilization=float(row["gpuMemoryUtilization"]),
@@ -112,7 +120,11 @@ def _facts(wanted: tuple[int, int]) -> EngineFacts:
             nccl_bytes=int(memory["ncclGib"] * GIB),
             nccl_rank_bytes=int(memory["ncclRankGib"] * GIB),
         ),
-        pipeline_unsupported=frozenset(_governing(data["pipelineUnsupported"], wanted)),
+        quantizations=tuple(derived.get("quantizations", {}).items()),
+        pipeline_unsupported=frozenset(derived.get("pipelineUnsupported", data["pipelineUnsupported"])),
+        half_refused=frozenset(derived.get("halfRefused", ())),
+        tensor_within_experts=frozenset(derived.get("tensorWithinExperts", ())),
+        kv_heads_not_copied=frozenset(derived.get("kvHeadsNotCopied", ())),
     )
 
 
@@ -128,9 +140,19 @@ def _number(version: str) -> tuple[int, int]:
     return int(major), int(minor)
 
 
-@cache
+def _derived(wanted: tuple[int, int]) -> Mapping[str, Any]:
+    rows: Mapping[str, Any] = _read("engine_facts.json")["versions"]
+    covered = wanted >= min(map(_number, rows))
+    return _governing(rows, wanted) if covered else {}
+
+
 def _data() -> Mapping[str, Any]:
+    return _read("engines.json")
+
+
+@cache
+def _read(name: str) -> Mapping[str, Any]:
     loaded: Mapping[str, Any] = json.loads(
-        files("shardwright_planner").joinpath("engines.json").read_text(encoding="utf-8")
+        files("shardwright_planner").joinpath(name).read_text(encoding="utf-8")
     )
     return loaded

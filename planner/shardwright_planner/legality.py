@@ -10,11 +10,19 @@ from collections.abc import Iterator
 from shardwright_planner.engine import EngineFacts
 from shardwright_planner.gpu import Gpu
 from shardwright_planner.layout import Layout
-from shardwright_planner.model import Attention, LatentAttention, LinearAttention, Mamba, ModelFacts
+from shardwright_planner.model import (
+    Attention,
+    LatentAttention,
+    LayerKind,
+    LinearAttention,
+    Mamba,
+    Mixer,
+    ModelFacts,
+)
 from shardwright_planner.tensors import Matrix, Part, Split, layer_matrices
 from shardwright_planner.weights import padded_vocabulary
 
-# Least compute capability per method (each method's get_min_capability); FP8 below 8.9 runs weight-only.
+# Least compute capability per method where the engine's own were not derived; FP8 below 8.9 runs weight-only.
 LEAST_CAPABILITY = {
     "awq": 75,
     "bitsandbytes": 70,
@@ -37,17 +45,26 @@ class Legality:
         self._matrices = tuple(
             (kind, m) for kind in model.kinds for m in layer_matrices(kind, model.hidden_size)
         )
+        self._least = dict(engine.quantizations)
         self._tensor: dict[int, str | None] = {}
         self._alignment: dict[tuple[int, int], str | None] = {}
 
     def violation(self, layout: Layout) -> str | None:
         """Why the engine would refuse this layout, in one sentence; None if it would not."""
         return (
-            self.tensor_violation(layout.tensor)
+            self.quantization_violation()
+            or self.tensor_violation(layout.tensor)
             or self.pipeline_violation(layout.pipeline)
             or self._expert_violation(layout)
             or self._alignment_violation(layout)
         )
+
+    def quantization_violation(self) -> str | None:
+        """Whether this version of the engine has the checkpoint's quantization at all."""
+        scheme = self.model.quantization
+        if scheme is None or not self._least or scheme.method in self._least:
+            return None
+        return f"vLLM {self.engine.version} has no quantization {scheme.method}"
 
     def tensor_violation(self, tensor: int) -> str | None:
         """The rules about heads, widths and vocabulary for a tensor size."""
@@ -79,7 +96,7 @@ class Legality:
         scheme = self.model.quantization
         if scheme is None:
             return None
-        least = LEAST_CAPABILITY.get(scheme.method, 0)
+        least = (self._least or LEAST_CAPABILITY).get(scheme.method, 0)
         if gpu.capability < least:
             return (
                 f"{scheme.method} needs compute capability {least / 10}, {gpu.name} has {gpu.capability / 10}"
@@ -90,17 +107,7 @@ class Legality:
         if tensor == 1:
             return
         for kind in self.model.kinds:
-            match kind.mixer:
-                case Attention() as a:
-                    yield from _head_violations(a.heads, a.kv_heads, tensor)
-                case LatentAttention() as a if a.heads % tensor:
-                    yield f"{a.heads} attention heads do not divide by TP {tensor}"
-                case Mamba() as m if m.heads % tensor:
-                    yield f"{m.heads} Mamba heads do not divide by TP {tensor}"
-                case LinearAttention() as a if a.value_heads % tensor or a.key_heads % tensor:
-                    yield f"{a.key_heads} key and {a.value_heads} value heads do not divide by TP {tensor}"
-                case _:
-                    pass
+            yield from self._mixer_violations(kind.mixer, tensor)
         for _, matrix in self._matrices:
             if (
                 matrix.part in {Part.MLP, Part.SHARED}
@@ -115,6 +122,23 @@ class Legality:
         if scheme is not None and scheme.method == "bitsandbytes" and scheme.bits == 8:
             yield f"8-bit bitsandbytes weights cannot be split, so TP {tensor} is refused"
 
+    def _mixer_violations(self, mixer: Mixer | None, tensor: int) -> Iterator[str]:
+        match mixer:
+            case Attention() as a:
+                yield from _head_violations(a.heads, a.kv_heads, tensor)
+                if tensor > a.kv_heads and self.model.architecture in self.engine.kv_heads_not_copied:
+                    yield f"{self.model.architecture} cannot copy its {a.kv_heads} KV heads to TP {tensor}"
+            case LatentAttention() as a if a.heads % tensor:
+                yield f"{a.heads} attention heads do not divide by TP {tensor}"
+            case Mamba() as m if m.heads % tensor:
+                yield f"{m.heads} Mamba heads do not divide by TP {tensor}"
+            case Mamba() as m if m.groups % tensor and m.groups > 1:
+                yield f"{m.groups} Mamba groups do not divide by TP {tensor}"
+            case LinearAttention() as a if a.value_heads % tensor or a.key_heads % tensor:
+                yield f"{a.key_heads} key and {a.value_heads} value heads do not divide by TP {tensor}"
+            case _:
+                pass
+
     def _expert_violation(self, layout: Layout) -> str | None:
         moe = self.model.experts
         if moe is None:
@@ -126,11 +150,15 @@ class Legality:
         ranks = layout.tensor * layout.data
         if layout.expert:
             return f"{moe.count} experts over {ranks} ranks leave some empty" if ranks > moe.count else None
-        if layout.tensor > moe.count:
+        if layout.tensor > moe.count and self._bound_by_experts():
             return f"TP {layout.tensor} exceeds the {moe.count} experts; expert parallelism is off"
         if moe.intermediate % ranks:
             return f"expert width {moe.intermediate} does not divide by {ranks} ranks"
         return None
+
+    def _bound_by_experts(self) -> bool:
+        # Others cut every expert further; older versions were not read for it.
+        return not self._least or self.model.architecture in self.engine.tensor_within_experts
 
     def _alignment_violation(self, layout: Layout) -> str | None:
         key = (layout.tensor, layout.expert_tensor)
@@ -146,7 +174,8 @@ class Legality:
             if matrix.part in {Part.VECTOR, Part.ROUTER} or matrix.name in kind.unquantized:
                 continue
             ranks = layout.expert_tensor if matrix.part is Part.EXPERT else layout.tensor
-            found = _misaligned(matrix, ranks, scheme.block, scheme.group_size)
+            block = None if _is_merged(kind, matrix) else scheme.block
+            found = _misaligned(matrix, ranks, block, scheme.group_size)
             if found is not None:
                 return found
         return None
@@ -157,6 +186,13 @@ def _head_violations(heads: int, kv_heads: int, tensor: int) -> Iterator[str]:
         yield f"{heads} attention heads do not divide by TP {tensor}"
     if kv_heads % tensor and tensor % kv_heads:
         yield f"{kv_heads} KV heads and TP {tensor} do not divide one another"
+
+
+def _is_merged(kind: LayerKind, matrix: Matrix) -> bool:
+    # vLLM makes one matrix of several and lets their blocks be cut (layers/linear.py,
+    # allow_fp8_block_shape_mismatch); the queries of latent attention stay a matrix of their own.
+    mixed = matrix.part is Part.MIXER and matrix.split is Split.COLUMN
+    return mixed and not isinstance(kind.mixer, LatentAttention)
 
 
 def _split_width(matrix: Matrix) -> int:

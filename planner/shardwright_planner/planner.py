@@ -61,6 +61,7 @@ def benches(request: PlanRequest) -> list[Workbench]:
     """
     problems = settings(request)
     legality = Legality(problems[0].model, problems[0].engine)
+    _check_quantization(legality)
     check_pins(legality, request.pins, request.pools)
     tables: dict[int, WeightTable] = {}
     result = []
@@ -68,6 +69,17 @@ def benches(request: PlanRequest) -> list[Workbench]:
         table = tables.setdefault(setting.dtype_bytes, WeightTable(setting.model, setting.dtype_bytes))
         result.append(Workbench(setting, table=table, legality=legality))
     return result
+
+
+def _check_quantization(legality: Legality) -> None:
+    found, scheme = legality.quantization_violation(), legality.model.quantization
+    if found is not None and scheme is not None:
+        raise PlanInputError(
+            field="model.quantization",
+            value=scheme.method,
+            limit=found,
+            remedy="use another checkpoint of the model, or another version of the engine",
+        )
 
 
 def _normalized(request: PlanRequest) -> PlanRequest:

@@ -75,7 +75,7 @@ def settings(request: PlanRequest) -> tuple[Setting, ...]:
 def _setting(request: PlanRequest, model: ModelFacts, pool: Pool, engine: EngineFacts) -> Setting:
     _check_pool(pool)
     options = request.engine
-    dtype = _dtype(model, options, pool)
+    dtype = _dtype(model, options, pool, engine)
     cache_dtype, cache_bytes = _cache(model, options, DTYPE_BYTES[dtype])
     longest = request.workload.max_model_length or model.max_position
     tokens, sequences = engine.batch_limits(pool.gpu, longest)
@@ -116,7 +116,7 @@ def _with_quantization(model: ModelFacts, options: EngineOptions) -> ModelFacts:
     return model
 
 
-def _dtype(model: ModelFacts, options: EngineOptions, pool: Pool) -> str:
+def _dtype(model: ModelFacts, options: EngineOptions, pool: Pool, engine: EngineFacts) -> str:
     wanted = options.dtype if options.dtype not in {None, "auto"} else model.dtype
     if wanted not in DTYPE_BYTES:
         raise PlanInputError(
@@ -133,8 +133,17 @@ def _dtype(model: ModelFacts, options: EngineOptions, pool: Pool) -> str:
                 limit=f"{pool.gpu.name} has compute capability {pool.gpu.capability / 10}, below 8.0",
                 remedy="use half",
             )
-        return "float16"
-    return "float16" if wanted == "half" else str(wanted)
+        # Some models overflow in half precision: the engine then takes single precision by itself.
+        return "float32" if model.architecture in engine.half_refused else "float16"
+    found = "float16" if wanted == "half" else str(wanted)
+    if found == "float16" and model.architecture in engine.half_refused:
+        raise PlanInputError(
+            field="model.dtype",
+            value=wanted,
+            limit=f"vLLM {engine.version} refuses half precision for {model.architecture}, which overflows",
+            remedy="use bfloat16 or float32",
+        )
+    return found
 
 
 def _cache(model: ModelFacts, options: EngineOptions, dtype_bytes: int) -> tuple[str, float]:

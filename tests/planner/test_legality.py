@@ -91,10 +91,22 @@ CASES = [
     ),
     pytest.param(SPARSE, Layout(tensor=4, expert=True), None, id="uneven experts are allowed"),
     pytest.param(
-        {**SPARSE, "num_experts": 2},
+        {**SPARSE, "num_experts": 2, "architectures": ["Qwen3MoeForCausalLM"]},
         Layout(tensor=4),
         "TP 4 exceeds the 2 experts; expert parallelism is off",
         id="fewer experts than ranks",
+    ),
+    pytest.param(
+        {**SPARSE, "num_experts": 2, "architectures": ["MixtralForCausalLM"]},
+        Layout(tensor=4),
+        None,
+        id="fewer experts than ranks, in a family that cuts them further",
+    ),
+    pytest.param(
+        {**DENSE, "architectures": ["GptOssForCausalLM"], "num_key_value_heads": 2},
+        Layout(tensor=4),
+        "GptOssForCausalLM cannot copy its 2 KV heads to TP 4",
+        id="KV heads that are not copied",
     ),
     pytest.param(
         {**SPARSE, "moe_intermediate_size": 1538},
@@ -123,8 +135,8 @@ CASES = [
     pytest.param(
         {**DENSE, "quantization_config": {"quant_method": "bitsandbytes", "load_in_8bit": True}},
         Layout(tensor=2),
-        "8-bit bitsandbytes weights cannot be split, so TP 2 is refused",
-        id="bitsandbytes",
+        "vLLM 0.33 has no quantization bitsandbytes",
+        id="a quantization that the engine dropped",
     ),
     pytest.param(
         known("nvidia/Nemotron-H-56B-Base-8K"),

@@ -2,19 +2,26 @@
 
 One JSON object per line each way. Importing vLLM takes about 15 s, a question some milliseconds, so that one
 process serves thousands of questions. The words go the way that ``vllm serve`` sends them, up to the complete
-configuration; nothing is started.
+configuration and, when asked for, to one rank's layers without weights; nothing is started.
 """
 
 import contextlib
+import functools
 import io
 import json
 import os
 import sys
 import time
+import traceback
+from collections.abc import Callable
 from typing import Any, TextIO
 
+from construction import rank_bytes, stand_in_for_kernels
+from vllm.config import VllmConfig
+from vllm.distributed.utils import get_pp_indices
 from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.entrypoints.launchers.cli_args import make_arg_parser, validate_parsed_serve_args
+from vllm.model_executor.models import registry
 from vllm.usage.usage_lib import UsageContext
 from vllm.utils.argparse_utils import FlexibleArgumentParser
 
@@ -26,6 +33,9 @@ class _RefusalError(Exception):
 def main() -> None:
     """Answer until the input ends."""
     questions, answers = sys.stdin, _own_output()
+    # Meant to keep CUDA out of this process; here it would only import vLLM once more for every family.
+    registry._run_in_subprocess = _called
+    stand_in_for_kernels()
     parser = make_arg_parser(FlexibleArgumentParser(prog="vllm serve"))
     _say(answers, {"ready": True})
     for line in questions:
@@ -34,6 +44,10 @@ def main() -> None:
         answer = _answer(parser, question)
         answer["seconds"] = round(time.monotonic() - started, 4)
         _say(answers, answer)
+
+
+def _called(function: Callable[[], Any]) -> Any:
+    return function()
 
 
 def _own_output() -> TextIO:
@@ -52,11 +66,19 @@ def _answer(parser: FlexibleArgumentParser, question: dict[str, Any]) -> dict[st
     before = {name: os.environ.get(name) for name in given}
     os.environ.update(given)
     try:
-        return {"facts": _facts(parser, question["words"])}
+        options, config = _configured(parser, question["words"])
+        answer = {"facts": _facts(options, config)}
+        if "stages" in question:
+            make = functools.partial(rank_bytes, config, tensor_rank=question.get("tensorRank", 0))
+            answer["rankBytes"] = [make(stage=stage) for stage in question["stages"]]
     except _RefusalError as refused:
         return {"refusal": str(refused)}
     except Exception as error:  # noqa: BLE001 - whatever vLLM raises is its answer
-        return {"refusal": f"{type(error).__name__}: {error}"}
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"{place.filename.partition('site-packages/')[2]}:{place.lineno}"
+        return {"refusal": f"{type(error).__name__}: {error}", "where": where}
+    else:
+        return answer
     finally:
         for name, value in before.items():
             if value is None:
@@ -65,7 +87,7 @@ def _answer(parser: FlexibleArgumentParser, question: dict[str, Any]) -> dict[st
                 os.environ[name] = value
 
 
-def _facts(parser: FlexibleArgumentParser, words: list[str]) -> dict[str, Any]:
+def _configured(parser: FlexibleArgumentParser, words: list[str]) -> tuple[Any, VllmConfig]:
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said):
@@ -79,8 +101,14 @@ def _facts(parser: FlexibleArgumentParser, words: list[str]) -> dict[str, Any]:
     config = arguments.create_engine_config(
         usage_context=UsageContext.OPENAI_API_SERVER, headless=options.headless
     )
+    return options, config
+
+
+def _facts(options: Any, config: VllmConfig) -> dict[str, Any]:
     parallel, model, cache = config.parallel_config, config.model_config, config.cache_config
     lora, speculative = config.lora_config, config.speculative_config
+    layers, stages = model.get_total_num_hidden_layers(), parallel.pipeline_parallel_size
+    bounds = [get_pp_indices(layers, stage, stages) for stage in range(stages)]
     return {
         "tensorParallel": parallel.tensor_parallel_size,
         "pipelineParallel": parallel.pipeline_parallel_size,
@@ -110,7 +138,7 @@ def _facts(parser: FlexibleArgumentParser, words: list[str]) -> dict[str, Any]:
         "trustRemoteCode": model.trust_remote_code,
         "isMoe": model.is_moe,
         "experts": model.get_num_experts(),
-        "layers": model.get_total_num_hidden_layers(),
+        "stageLayers": [end - start for start, end in bounds],
         "cacheDtype": cache.cache_dtype,
         "memoryUtilization": cache.gpu_memory_utilization,
         "maxSequences": config.scheduler_config.max_num_seqs,

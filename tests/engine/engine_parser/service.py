@@ -25,10 +25,16 @@ class ParserError(RuntimeError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What vLLM says to one command line: the facts of its configuration, or why it refuses."""
+    """What vLLM says to one command line: the facts of its configuration, or why it refuses.
+
+    ``rank_bytes`` are the parameters of a rank of each stage that was asked for; ``where`` is the place in
+    vLLM that refused.
+    """
 
     facts: Mapping[str, Any]
     refusal: str | None
+    where: str
+    rank_bytes: tuple[int, ...]
     seconds: float
 
     @property
@@ -58,14 +64,32 @@ class ParserService:
     ) -> None:
         self.close()
 
-    def ask(self, words: Sequence[str], env: Mapping[str, str] | None = None) -> Answer:
+    def ask(
+        self,
+        words: Sequence[str],
+        env: Mapping[str, str] | None = None,
+        *,
+        stages: Sequence[int] = (),
+        tensor_rank: int = 0,
+    ) -> Answer:
         """What vLLM makes of the words after ``vllm serve``.
+
+        With ``stages``, the layers of one rank of each of these pipeline stages are made as well.
 
         Raises:
             ParserError: there was no answer.
         """
-        answer = self.exchange({"words": list(words), "env": dict(env or {})})
-        return Answer(facts=answer.get("facts", {}), refusal=answer.get("refusal"), seconds=answer["seconds"])
+        question: dict[str, Any] = {"words": list(words), "env": dict(env or {})}
+        if stages:
+            question |= {"stages": list(stages), "tensorRank": tensor_rank}
+        answer = self.exchange(question)
+        return Answer(
+            facts=answer.get("facts", {}),
+            refusal=answer.get("refusal"),
+            where=answer.get("where", ""),
+            rank_bytes=tuple(answer.get("rankBytes", ())),
+            seconds=answer["seconds"],
+        )
 
     def exchange(self, question: Mapping[str, Any]) -> dict[str, Any]:
         """One line out, one line in.
