@@ -13,7 +13,7 @@ export SHARDWRIGHT_TEST_KUBECONFIG := $(abspath $(KUBECONFIG))
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-engine engine-facts engine-requirements unit lint verify bench cluster-up cluster-down generate golden constraints clean
+.PHONY: help setup demo test test-engine engine-facts engine-requirements unit lint verify accuracy bench cluster-up cluster-down generate golden constraints clean
 
 help:  ## show the targets
 	@echo 'Shardwright: plans and runs multi-node vLLM on Kubernetes. Targets:'
@@ -53,6 +53,9 @@ lint: setup  ## style, types and layers
 verify: setup  ## generated files are up to date
 	$(BIN)/shardwright crd | diff - crds/shardwright.dev_modeldeployments.yaml
 	$(BIN)/python charts/generate.py --check
+
+accuracy: setup  ## the planner against published measurements; CAPACITY=FILE LATENCY=FILE for others
+	$(BIN)/python tests/planner/accuracy.py $(if $(CAPACITY),--capacity $(CAPACITY)) $(if $(LATENCY),--latency $(LATENCY))
 
 bench: setup  ## figures as ratios measured in one run
 	PYTHONPATH=tests/cluster $(BIN)/python tests/cluster/bench.py

@@ -6,8 +6,8 @@ predicted over measured time per output token, and a third as much of time to fi
 starting values holds constants that the rows do not determine. Nothing here knows a model's name except to
 leave it out.
 
-Memory: the constants of planner/shardwright_planner/activation.py and engines.json as medians over the rows
-that log the term.
+Memory: the constants of engines.json by era, as medians over the rows that log the term. What only a handful
+of rows tell (CUDA graphs, NCCL over PCIe, encoders) is stated with its rows in activation.py and not fitted.
 """
 
 import argparse
@@ -21,10 +21,10 @@ from pathlib import Path
 
 from measured_rows import CapacityRow, LatencyRow, Unscored, capacity_row, latency_row, read_rows
 
-from shardwright_planner.activation import LARGEST_CAPTURE
+from shardwright_planner.engine import EngineMemory
 from shardwright_planner.gpu import GIB
 from shardwright_planner.latency import CALIBRATION, Calibration, Latency, LoadWork, StepClock
-from shardwright_planner.setting import settings
+from shardwright_planner.setting import Setting, settings
 from shardwright_planner.weights import WeightTable
 
 # (constant, start, least, most). Starts are what a careful guess from data sheets would be.
@@ -51,6 +51,7 @@ CLIP = 1.0  # of a row's logarithm: a few labels are wrong by a factor
 STEPS = (0.4, 0.2, 0.1, 0.05, 0.025)
 ROUNDS = 12
 LEAST_GAIN = 2e-5
+LARGE_VOCABULARY = 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,30 +159,39 @@ def readable(rows: Iterable, read: Callable) -> list:
     return found
 
 
-def memory_constants(rows: Sequence[CapacityRow]) -> dict[str, float]:
-    """Medians of what the logs say of each overhead, in GiB (copies for the sampler)."""
-    found: dict[str, list[float]] = {}
+def memory_overrides(rows: Sequence[CapacityRow]) -> dict[bool, EngineMemory]:
+    """Memory constants of each era (keyed by ``workspace_kept``) as medians over the rows that log a term."""
+    terms: dict[tuple[bool, str], list[float]] = {}
+    known: dict[bool, EngineMemory] = {}
     for row in rows:
         setting = settings(row.request)[0]
-        ranks = row.tensor * row.data
-        era = "before 0.17" if not setting.engine.memory.workspace_kept else "from 0.17"
-        if row.context is not None and row.pipeline == 1 and setting.pool.gpu.nvlink_domain > 1:
-            found.setdefault(f"{era}: {'NCCL' if ranks > 1 else 'context'}", []).append(row.context)
-        dense = setting.model.experts is None and setting.model.tower is None
-        large = setting.model.vocab_size >= 100_000 and row.pipeline == 1
-        if row.activation is not None and dense and large:
-            hidden = setting.max_num_batched_tokens * setting.model.hidden_size * setting.dtype_bytes
-            logits = setting.max_num_seqs * setting.model.vocab_size
-            copies = (row.activation * GIB - hidden - logits * setting.dtype_bytes) / (4 * logits)
-            found.setdefault(f"{era}: sampler copies", []).append(copies)
-        whole = 2 * setting.max_num_seqs >= LARGEST_CAPTURE
-        if row.graphs is not None and row.graphs > 0 and whole and era == "from 0.17" and row.pipeline == 1:
-            name = "graphs, sparse" if setting.model.is_moe else "graphs, dense"
-            found.setdefault(f"{name}, per layer", []).append(row.graphs / setting.model.layer_count)
-    return {name: round(statistics.median(values), 4) for name, values in sorted(found.items())}
+        memory = setting.engine.memory
+        known[memory.workspace_kept] = memory
+        for name, value in _logged(row, setting):
+            terms.setdefault((memory.workspace_kept, name), []).append(value)
+    for (era, name), values in terms.items():
+        middle = statistics.median(values)
+        known[era] = replace(known[era], **{name: middle if name == "sampler_copies" else int(middle)})
+    return known
+
+
+def _logged(row: CapacityRow, setting: Setting) -> Iterable[tuple[str, float]]:
+    memory, model, ranks = setting.engine.memory, setting.model, row.tensor * row.data
+    if row.context is not None and row.pipeline == 1 and setting.pool.gpu.nvlink_domain > 1:
+        if ranks > 1:
+            yield "nccl_bytes", row.context * GIB - memory.nccl_rank_bytes * ranks
+        else:
+            yield "context_bytes", row.context * GIB
+    plain = model.experts is None and model.tower is None and row.pipeline == 1
+    # Small vocabularies leave the peak to the network, which says nothing about the sampler.
+    if row.activation is not None and plain and model.vocab_size >= LARGE_VOCABULARY:
+        hidden = setting.max_num_batched_tokens * model.hidden_size * setting.dtype_bytes
+        logits = setting.max_num_seqs * model.vocab_size
+        yield "sampler_copies", (row.activation * GIB - hidden - logits * setting.dtype_bytes) / (4 * logits)
 
 
 def main(arguments: Sequence[str]) -> int:
+    """Print the constants that the rows give."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     here = Path(__file__).parent / "published"
     parser.add_argument("--capacity", type=Path, default=here / "capacity.csv", help="start-up rows")
@@ -189,12 +199,20 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     sample = points(readable(read_rows(options.latency), latency_row))
     fitted = fit(sample)
+    rows = readable(read_rows(options.capacity), capacity_row)
     print(
         json.dumps(
             {
                 "latency": {name: getattr(fitted, name) for name, *_ in PARAMETERS},
                 "loss": round(loss(fitted, sample), 4),
-                "memory": memory_constants(readable(read_rows(options.capacity), capacity_row)),
+                "memory": {
+                    "from 0.17" if kept else "before 0.17": {
+                        "samplerCopies": round(memory.sampler_copies, 2),
+                        "contextGib": round(memory.context_bytes / GIB, 2),
+                        "ncclGib": round(memory.nccl_bytes / GIB, 2),
+                    }
+                    for kept, memory in memory_overrides(rows).items()
+                },
             },
             indent=1,
         )

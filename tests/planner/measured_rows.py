@@ -14,6 +14,7 @@ from pathlib import Path
 
 from shardwright_planner import (
     EngineOptions,
+    Gpu,
     ModelFacts,
     PlanInputError,
     PlanRequest,
@@ -47,12 +48,18 @@ CHANNEL_INT8 = {
     },
 }
 GROUP_INT4 = {"quant_method": "gptq", "bits": 4, "group_size": 128}
+NVFP4 = {
+    "quant_method": "compressed-tensors",
+    "ignore": ["lm_head"],
+    "config_groups": {"all": {"weights": {"num_bits": 4, "type": "float", "group_size": 16}}},
+}
 # Endings by which people who quantize a model mark the checkpoint.
 ENDINGS = (
     (r"[-.](fp8[-_]dynamic|fp8)$", CHANNEL_FP8),
     (r"[-.](quantized\.)?w8a8$", CHANNEL_INT8),
     (r"[-.](quantized\.)?(int4-)?w4a16$", GROUP_INT4),
-    (r"[-.](gptq|awq|int4|gptq-int4|awq-int4)$", GROUP_INT4),
+    (r"[-.](qat-)?(gptq|awq|int4|gptq-int4|awq-int4)$", GROUP_INT4),
+    (r"[-.]nvfp4$", NVFP4),
 )
 
 
@@ -84,6 +91,12 @@ class CapacityRow:
     started: bool | None
 
     @property
+    def shape(self) -> str:
+        """The same for all checkpoints of one architecture, under whatever name."""
+        model = self.request.model
+        return f"{model.hidden_size} x {model.layer_count}"
+
+    @property
     def layout(self) -> Layout:
         """The sizes that the engine was started with, on as few nodes of the pool as hold them."""
         world = self.tensor * self.pipeline * self.data
@@ -112,6 +125,13 @@ class LatencyRow:
     first_s: float | None
     peers: Mapping[str, tuple[float | None, float | None]]
 
+    @property
+    def question(self) -> tuple[object, ...]:
+        """What was measured: equal for rows that are in a file several times."""
+        load, scheme = self.request.workload, self.request.model.quantization
+        method = scheme.method if scheme else ""
+        return self.model, method, self.system, self.layout, load, self.request.service_level.concurrency
+
 
 def read_rows(path: Path) -> list[Row]:
     """Every row of a CSV file with a header."""
@@ -125,6 +145,8 @@ def capacity_row(row: Row) -> CapacityRow:
     Raises:
         Unscored: naming the first column without which nothing can be asked.
     """
+    if "spec decode" in row.get("notes", ""):
+        raise Unscored("notes (speculative decoding)")
     version = _version(row.get("vllm_version", ""))
     model = _model(row.get("model_id", ""), row.get("quantization", ""))
     gpu = _gpu(row.get("gpu", ""))
@@ -243,7 +265,7 @@ def _version(text: str) -> str:
         raise Unscored("vllm_version") from error
 
 
-def _gpu(text: str):
+def _gpu(text: str) -> Gpu:
     for candidate in (text, text.split("(", maxsplit=1)[0], re.sub(r"-sxm$", "", text)):
         try:
             return find_gpu(candidate)

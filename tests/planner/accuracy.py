@@ -1,0 +1,207 @@
+"""How accurate the planner is on published measurements: ``make accuracy``.
+
+Reads start-ups (capacity) and serving points (latency) from CSV files with the columns of the fixture, asks
+the planner the same questions, and prints errors and verdicts with the shipped constants and leave-one-
+model-out: with constants fitted on the rows of all other models only. Other predictors' columns are scored
+alike.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from calibration import points
+from measured_rows import Row, Unscored, capacity_row, latency_row, read_rows
+from scores import (
+    capacity_left_out,
+    capacity_score,
+    capacity_summary,
+    grouped,
+    latency_left_out,
+    latency_scores,
+    latency_summary,
+    peer_scores,
+)
+
+HERE = Path(__file__).parent / "published"
+PEERS = {
+    "aic_silicon": "aiconfigurator SILICON",
+    "aic_sol": "aiconfigurator SOL",
+    "fit9": "nine-constant fit",
+}
+PIPELINE_NOTE = "rows with PP > 1: {}; pipeline figures rest on next to no measurements"
+
+
+def report(capacity: Path | None, latency: Path | None) -> dict[str, object]:
+    """All figures, as plain JSON types."""
+    found: dict[str, object] = {}
+    if capacity is not None:
+        found["capacity"] = _capacity(read_rows(capacity))
+    if latency is not None:
+        found["latency"] = _latency(read_rows(latency))
+    return found
+
+
+def _capacity(rows: Sequence[Row]) -> dict[str, object]:
+    usable, counted = _usable(rows, capacity_row)
+    shipped = [capacity_score(row) for row in usable]
+    left_out = capacity_left_out(usable)
+    return {
+        "rows": counted,
+        "pipelineRows": sum(row.pipeline > 1 for row in usable),
+        "shippedConstants": capacity_summary(shipped),
+        "leaveOneModelOut": capacity_summary(left_out),
+        "wrongVerdicts": sorted(
+            score.row.id for score in left_out if score.row.started not in {None, score.fits}
+        ),
+        "byModel": _each(left_out, lambda row: row.model, capacity_summary),
+        "byLayout": _each(left_out, lambda row: f"TP{row.tensor} x PP{row.pipeline}", capacity_summary),
+    }
+
+
+def _latency(rows: Sequence[Row]) -> dict[str, object]:
+    usable, counted = _usable(rows, latency_row)
+    sample = points(usable)
+    left_out = latency_left_out(sample) if len({row.model for row in usable}) > 1 else []
+    scored = left_out or latency_scores(sample)
+    return {
+        "rows": counted,
+        "pipelineRows": sum(row.layout.pipeline > 1 for row in usable),
+        "shippedConstants": latency_summary(latency_scores(sample)),
+        "leaveOneModelOut": latency_summary(left_out) if left_out else None,
+        "comparators": {title: latency_summary(peer_scores(usable, name)) for name, title in PEERS.items()},
+        "byModel": _each(scored, lambda row: row.model, latency_summary),
+        "byLayout": _each(
+            scored, lambda row: f"TP{row.layout.tensor} x PP{row.layout.pipeline}", latency_summary
+        ),
+    }
+
+
+def _usable(rows: Sequence[Row], read: Callable) -> tuple[list, dict[str, object]]:
+    usable = []
+    skipped: dict[str, list[str]] = {}
+    for row in rows:
+        try:
+            usable.append(read(row))
+        except Unscored as lacking:
+            skipped.setdefault(lacking.column, []).append(row.get("id", ""))
+    counted = {"given": len(rows), "scored": len(usable), "skipped": len(rows) - len(usable)}
+    return usable, counted | {"skippedForColumn": dict(sorted(skipped.items()))}
+
+
+def _each(scores: Sequence, key: Callable, summary: Callable) -> dict[str, object]:
+    return {name: summary(part) for name, part in grouped(scores, key).items()}
+
+
+def text(found: Mapping) -> Iterator[str]:
+    """The report as tables."""
+    if "capacity" in found:
+        yield from _capacity_text(found["capacity"])
+    if "latency" in found:
+        yield from _latency_text(found["latency"])
+
+
+def _rows_text(title: str, part: Mapping) -> Iterator[str]:
+    rows = part["rows"]
+    yield f"{title}: {rows['given']} rows given, {rows['scored']} scored, {rows['skipped']} skipped"
+    for column, ids in rows["skippedForColumn"].items():
+        yield f"  skipped for {column}: {len(ids)} ({', '.join(ids[:8])}{', ...' if len(ids) > 8 else ''})"
+    yield "  " + PIPELINE_NOTE.format(part["pipelineRows"])
+
+
+def _capacity_text(part: Mapping) -> Iterator[str]:
+    yield from _rows_text("Capacity", part)
+    head = ("weights", "KV GiB", "KV tokens", "over 5 %", "fits", "does not fit")
+    yield _line("median / 90th percentile of |error|", head)
+    for title in ("shippedConstants", "leaveOneModelOut"):
+        yield _line(_TITLES[title], _capacity_cells(part[title]))
+    yield f"  wrong verdicts: {', '.join(part['wrongVerdicts']) or 'none'}"
+    for name in ("byModel", "byLayout"):
+        yield _line(f"{_TITLES[name]}, leave-one-model-out", head)
+        for key, summary in part[name].items():
+            yield _line(key, _capacity_cells(summary))
+    yield ""
+
+
+def _capacity_cells(summary: Mapping) -> tuple[str, ...]:
+    over, fits, refused = summary["overPromised"], summary["fits"], summary["doesNotFit"]
+    return (
+        _error_cell(summary["weights"]),
+        _error_cell(summary["availableGib"]),
+        _error_cell(summary["kvTokens"]),
+        f"{over['rows']}/{over['of']}",
+        f"{fits['right']}/{fits['of']}",
+        f"{refused['right']}/{refused['of']}",
+    )
+
+
+def _latency_text(part: Mapping) -> Iterator[str]:
+    yield from _rows_text("Latency", part)
+    head = ("TPOT", "TTFT", "order", "order >5 %", "20 ms", "30 ms", "50 ms")
+    yield _line("median / 90th percentile of |error|; false accepts / rejects", head)
+    for title in ("shippedConstants", "leaveOneModelOut"):
+        if part[title] is not None:
+            yield _line(_TITLES[title], _latency_cells(part[title]))
+    for title, summary in part["comparators"].items():
+        yield _line(title, _latency_cells(summary))
+    for name in ("byModel", "byLayout"):
+        yield _line(f"{_TITLES[name]}, leave-one-model-out", head)
+        for key, summary in part[name].items():
+            yield _line(key, _latency_cells(summary))
+
+
+def _latency_cells(summary: Mapping) -> tuple[str, ...]:
+    order = summary["orderings"]
+    return (
+        _error_cell(summary["timePerOutputToken"]),
+        _error_cell(summary["timeToFirstToken"]),
+        _per_cent(order["right"]),
+        _per_cent(order["rightApart"]),
+        *(
+            f"{_per_cent(v['falseAccepts'])} / {_per_cent(v['falseRejects'])}"
+            for v in summary["verdicts"].values()
+        ),
+    )
+
+
+_TITLES = {
+    "shippedConstants": "shipped constants",
+    "leaveOneModelOut": "leave-one-model-out",
+    "byModel": "by model",
+    "byLayout": "by (TP, PP)",
+}
+
+
+def _error_cell(found: Mapping | None) -> str:
+    if found is None:
+        return "-"
+    return f"{100 * found['median']:.1f} / {100 * found['p90']:.1f} %"
+
+
+def _per_cent(value: float | None) -> str:
+    return "-" if value is None else f"{100 * value:.1f} %"
+
+
+def _line(title: str, cells: Sequence[str]) -> str:
+    return f"  {title[:62]:62s}" + "".join(f"{cell:>16s}" for cell in cells)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the tool."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("--capacity", type=Path, help="start-up rows; the fixture without any file")
+    parser.add_argument("--latency", type=Path, help="serving rows; the fixture without any file")
+    parser.add_argument("-o", "--output", choices=("text", "json"), default="text")
+    options = parser.parse_args(arguments)
+    files = (options.capacity, options.latency)
+    if not any(files):
+        files = (HERE / "capacity.csv", HERE / "latency.csv")
+    found = report(*files)
+    print(json.dumps(found, indent=1) if options.output == "json" else "\n".join(text(found)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
