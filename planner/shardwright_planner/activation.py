@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from shardwright_planner.gpu import GIB
 from shardwright_planner.layout import Layout
 from shardwright_planner.setting import Setting
-from shardwright_planner.tensors import Part, Split
-from shardwright_planner.weights import WeightTable, rank_elements
+from shardwright_planner.weights import WeightTable
 
 # Hidden-size tensors that live at once beside the widest part of a layer: input, residual, output, a copy.
 HIDDEN_COPIES = 4
@@ -104,7 +103,7 @@ def activation_bytes(setting: Setting, table: WeightTable, layout: Layout) -> tu
     hidden = tokens * model.hidden_size * size
     memory = setting.engine.memory
     kept = workspace = _workspace(setting, layout)
-    network = tokens * size * _widest(table, layout)
+    network = tokens * size * (HIDDEN_COPIES * model.hidden_size + table.widest(layout.tensor))
     if memory.workspace_kept:
         workspace = 0
     else:
@@ -123,21 +122,6 @@ def activation_bytes(setting: Setting, table: WeightTable, layout: Layout) -> tu
     if layout.pipeline == 1:
         last = kept + outputs + max(between, sampler, encoder)
     return first, kept + between, last
-
-
-def _widest(table: WeightTable, layout: Layout) -> int:
-    # Elements per token at the widest place of a layer: what a block's first matrices put out, and for an
-    # MLP their product besides.
-    widest = 0
-    for matrices in table.matrices:
-        mixer = mlp = 0
-        for matrix in matrices:
-            if matrix.part is Part.MIXER and matrix.split is not Split.ROW:
-                mixer += rank_elements(matrix, layout.tensor) // matrix.inputs
-            elif matrix.part in {Part.MLP, Part.SHARED} and matrix.split is Split.COLUMN:
-                mlp += matrix.outputs // layout.tensor
-        widest = max(widest, mixer, mlp + mlp // 2)
-    return HIDDEN_COPIES * table.model.hidden_size + widest
 
 
 def _workspace(setting: Setting, layout: Layout) -> int:

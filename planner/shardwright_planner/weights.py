@@ -6,6 +6,7 @@ its layer counts with these sums.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from shardwright_planner.kernels import kernel_count
 from shardwright_planner.layout import Layout
@@ -58,6 +59,7 @@ class WeightTable:
         self.model = model
         self.dtype_bytes = dtype_bytes
         self.matrices = tuple(layer_matrices(kind, model.hidden_size) for kind in model.kinds)
+        self._widest: dict[int, int] = {}
         self._costs: dict[tuple[int, int, int], tuple[KindCost, ...]] = {}
         self._counts: dict[tuple[int, ...], tuple[tuple[int, ...], ...]] = {}
         self._scale = weight_scale(model, self.matrices, self._rate, dtype_bytes)
@@ -70,6 +72,15 @@ class WeightTable:
             found = tuple(self._cost(i, *key) for i in range(len(self.matrices)))
             self._costs[key] = found
         return found
+
+    def widest(self, tensor: int) -> int:
+        """Elements per token at the widest place of any layer on one rank.
+
+        That is what a block's first matrices put out, and for an MLP their product besides.
+        """
+        if tensor not in self._widest:
+            self._widest[tensor] = max(map(partial(_widest, tensor=tensor), self.matrices))
+        return self._widest[tensor]
 
     def embedding_bytes(self, tensor: int) -> int:
         """The embedding on one rank."""
@@ -187,6 +198,16 @@ class WeightTable:
             share, hidden = _up(share, pad), _up(hidden, 2 * pad)
         bias = (share if inward else hidden) if matrix.bias else 0
         return float(share * hidden + bias)
+
+
+def _widest(matrices: Sequence[Matrix], tensor: int) -> int:
+    mixer = mlp = 0
+    for matrix in matrices:
+        if matrix.part is Part.MIXER and matrix.split is not Split.ROW:
+            mixer += rank_elements(matrix, tensor) // matrix.inputs
+        elif matrix.part in {Part.MLP, Part.SHARED} and matrix.split is Split.COLUMN:
+            mlp += matrix.outputs // tensor
+    return max(mixer, mlp + mlp // 2)
 
 
 def rank_elements(matrix: Matrix, tensor: int) -> int:
