@@ -7,6 +7,7 @@ from shardwright_operator.apply.claims import ClaimReader
 from shardwright_operator.apply.events import EventRecorder
 from shardwright_operator.apply.notes import WriteLedger
 from shardwright_operator.apply.writer import Writer
+from shardwright_operator.build.command import EVERY_ADDRESS, EVERY_ADDRESS_OF_IPV6
 from shardwright_operator.cluster import KINDS, Cluster
 from shardwright_operator.decide import DecideSettings, decide
 from shardwright_operator.decide.decision import Decision
@@ -24,7 +25,9 @@ from shardwright_operator.settings import Settings
 def standard_decide(settings: Settings) -> Decide:
     """The operator's own decisions under the settings."""
     decide_settings = DecideSettings(
-        operator_version=settings.operator_version, default_image=settings.default_image
+        operator_version=settings.operator_version,
+        default_image=settings.default_image,
+        api_host=EVERY_ADDRESS_OF_IPV6 if settings.ipv6 else EVERY_ADDRESS,
     )
 
     def decide_now(observed: Observed, now: datetime) -> Decision:

@@ -88,6 +88,10 @@ class Settings(BaseModel):
         max_length=512,
         description="engine image of resources that name none",
     )
+    ipv6: bool = Field(
+        default_factory=lambda: ":" in os.environ.get("KUBERNETES_SERVICE_HOST", ""),
+        description="pods have IPv6 addresses; default: whether the cluster's own Service has one",
+    )
     operator_version: str = Field(
         default_factory=installed_version,
         min_length=1,

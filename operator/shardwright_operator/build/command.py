@@ -27,11 +27,16 @@ DATA_PARALLEL_PORT = 29550
 RAY_PORT = 6379
 DRAIN_S = 30
 """How long a leader that is told to stop finishes running requests (``--shutdown-timeout``, vLLM 0.18+)."""
+EVERY_ADDRESS = "0.0.0.0"  # noqa: S104 - inside the pod; the NetworkPolicy decides who gets there
+EVERY_ADDRESS_OF_IPV6 = "::"
+"""Takes IPv4 as well. Not the default: where a kernel has no IPv6 it cannot be bound."""
 LEADER_ADDRESS = "$(LEADER_ADDRESS)"
 NODE_RANK = "$(NODE_RANK)"
 
 
-def engine_command(spec: ModelDeploymentSpec, plan: Plan, role: Role, *, startup_s: int) -> list[str]:
+def engine_command(
+    spec: ModelDeploymentSpec, plan: Plan, role: Role, *, startup_s: int, api_host: str = EVERY_ADDRESS
+) -> list[str]:
     """The words of one rank's command, the program first.
 
     Raises:
@@ -39,7 +44,7 @@ def engine_command(spec: ModelDeploymentSpec, plan: Plan, role: Role, *, startup
     """
     _check_layout(spec, plan)
     serve = ["vllm", "serve", model_argument(spec)]
-    words = [*serve, *_sizes(plan), *_model(spec, plan), *_limits(plan), *_server(spec)]
+    words = [*serve, *_sizes(plan), *_model(spec, plan), *_limits(plan), *_server(spec, api_host)]
     extra = list(spec.engine.extra_args or ())
     if plan.nodes == 1:
         return [*words, *extra]
@@ -130,9 +135,9 @@ def _limits(plan: Plan) -> list[str]:
     ]
 
 
-def _server(spec: ModelDeploymentSpec) -> list[str]:
+def _server(spec: ModelDeploymentSpec, host: str) -> list[str]:
     return [
-        *("--host", "0.0.0.0"),  # noqa: S104 - inside the pod; the NetworkPolicy decides who gets there
+        *("--host", host),
         *("--port", str(spec.engine.api_port)),
         *("--shutdown-timeout", str(DRAIN_S)),
     ]

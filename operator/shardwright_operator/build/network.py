@@ -2,28 +2,20 @@
 
 NCCL and Gloo name interfaces each in a grammar of its own: NCCL takes prefixes, ``=`` for exact names,
 ``^`` to exclude, and lists (NVIDIA NCCL documentation, environment variables); Gloo takes the name of an
-interface that exists. Which HCA and which GID index to use is never guessed: NCCL finds both, and a wrong
-guess is a hang. Variables of the profiles, with the reason for each:
-
-=================  ==========================  =============================================================
-profile            sets                        because
-=================  ==========================  =============================================================
-auto               interfaces                  NCCL picks InfiniBand or RoCE when it finds it, else sockets
-tcp                NCCL_NET=Socket             no search for RDMA devices that are not for this pod
-roce, infiniband   NCCL_NET=IB                 without its devices NCCL fails at once; it never falls back
-                                               to TCP unseen, at a tenth of the speed
-efa                FI_PROVIDER=efa             libfabric must not choose its TCP provider
-custom             nothing                     ``spec.engine.env`` says it all
-=================  ==========================  =============================================================
+interface that exists. Where none is given the launcher asks the kernel, in the pod, which one reaches the
+leader. Which HCA and which GID index to use is never guessed: NCCL finds both, and a wrong guess is a hang.
+So are GPUDirect and topology: NCCL's own choice is right unless somebody measures otherwise, and then
+``spec.engine.env`` says so.
 """
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from shardwright_operator.api.errors import SpecError
 from shardwright_operator.api.pod_spec import NetworkProfile, NetworkSpec
 from shardwright_operator.api.v1alpha1 import ModelDeploymentSpec
+from shardwright_operator.build.nccl_variables import unknown_variables
 from shardwright_planner.plan import Plan
 
 POD_INTERFACE = "eth0"
@@ -34,12 +26,25 @@ GLOO_INTERFACE = "GLOO_SOCKET_IFNAME"
 
 _CONCRETE = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,14}$")
 _RDMA = (NetworkProfile.ROCE, NetworkProfile.INFINIBAND, NetworkProfile.EFA)
-_TRANSPORT = {
-    NetworkProfile.TCP: {"NCCL_NET": "Socket"},
-    NetworkProfile.ROCE: {"NCCL_NET": "IB"},
-    NetworkProfile.INFINIBAND: {"NCCL_NET": "IB"},
-    NetworkProfile.EFA: {"FI_PROVIDER": "efa"},
+_RDMA_ONLY = (
+    "without RDMA devices NCCL fails at once, instead of falling back to TCP unseen at a tenth of the speed"
+)
+_TRANSPORT: Mapping[NetworkProfile, Mapping[str, tuple[str, str]]] = {
+    NetworkProfile.TCP: {"NCCL_NET": ("Socket", "no search for RDMA devices that are not for this pod")},
+    NetworkProfile.ROCE: {"NCCL_NET": ("IB", _RDMA_ONLY)},
+    NetworkProfile.INFINIBAND: {"NCCL_NET": ("IB", _RDMA_ONLY)},
+    NetworkProfile.EFA: {"FI_PROVIDER": ("efa", "libfabric must not choose its TCP provider")},
 }
+"""Variables of a profile: value, and why. ``auto`` leaves it to NCCL, ``custom`` to the user."""
+_INTERFACE = {
+    NCCL_INTERFACE: "all of NCCL's sockets on the network that reaches the other ranks, by exact name",
+    GLOO_INTERFACE: "Gloo would resolve the host's name, which often is a loopback address",
+}
+_NEAR = "the cluster's own names and this pod are not reached through a proxy that the environment may name"
+IN_CLUSTER = "localhost,127.0.0.1,::1,.svc,.cluster.local,$(VLLM_HOST_IP)"
+"""What no proxy is asked for: names of Services and of ranks end in ``.svc``."""
+_NO_PROXY = ("NO_PROXY", "no_proxy")
+"""Programs read one or the other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +52,8 @@ class GroupNetwork:
     """What a network profile adds to each pod of a group. A pod without peers needs nothing but its API."""
 
     environment: dict[str, str] = field(default_factory=dict)
+    reasons: dict[str, str] = field(default_factory=dict)
+    """Why each of these variables is set."""
     resolve_interface: bool = False
     """Whether the launcher is to find NCCL's and Gloo's interface in the pod."""
     devices: dict[str, int] = field(default_factory=dict)
@@ -69,21 +76,33 @@ def group_network(spec: ModelDeploymentSpec, plan: Plan) -> GroupNetwork:
     own = {variable.name: variable.value for variable in spec.engine.env or ()}
     _check_gloo("spec.engine.env", own.get(GLOO_INTERFACE))
     host = bool(network.host_network)
+    near = {} if own.keys() & set(_NO_PROXY) else dict.fromkeys(_NO_PROXY, IN_CLUSTER)
     if plan.nodes == 1:
-        return GroupNetwork(host=host, warnings=_warnings(host=host, devices={}))
+        warnings = _warnings(host=host, devices={}, efa=False)
+        return GroupNetwork(
+            environment=near, reasons=dict.fromkeys(near, _NEAR), host=host, warnings=warnings
+        )
     profile = network.profile or NetworkProfile.AUTO
     devices = _devices(network, profile)
     launcher = spec.engine.uses_launcher
-    environment = _interfaces(network, profile, own.keys(), launcher=launcher) | _TRANSPORT.get(profile, {})
+    interfaces = _interfaces(network, profile, own.keys(), launcher=launcher)
+    transport = _TRANSPORT.get(profile, {})
+    why = {name: _INTERFACE[name] for name in interfaces} | {
+        name: why for name, (_, why) in transport.items()
+    }
     return GroupNetwork(
-        environment=environment,
+        environment={**interfaces, **{name: value for name, (value, _) in transport.items()}, **near},
+        reasons={**why, **dict.fromkeys(near, _NEAR)},
         resolve_interface=launcher
         and network.socket_interface is None
         and profile is not NetworkProfile.CUSTOM,
         devices=devices,
         capabilities=("IPC_LOCK",) if devices else (),
         host=host,
-        warnings=_warnings(host=host, devices=devices),
+        warnings=(
+            *_warnings(host=host, devices=devices, efa=profile is NetworkProfile.EFA),
+            *unknown_variables(own),
+        ),
     )
 
 
@@ -157,7 +176,7 @@ def _check_gloo(where: str, interface: str | None) -> None:
         )
 
 
-def _warnings(*, host: bool, devices: dict[str, int]) -> tuple[str, ...]:
+def _warnings(*, host: bool, devices: dict[str, int], efa: bool) -> tuple[str, ...]:
     found = []
     if host:
         found.append(
@@ -168,5 +187,10 @@ def _warnings(*, host: bool, devices: dict[str, int]) -> tuple[str, ...]:
         found.append(
             "IPC_LOCK does nothing for a container that does not run as root: raise the memlock limit of the "
             "nodes' container runtime, or NCCL cannot register memory with the RDMA devices."
+        )
+    if efa:
+        found.append(
+            "NCCL uses EFA only through the aws-ofi-nccl plugin, which the engine's image must contain: "
+            "without it NCCL falls back to TCP. NCCL_DEBUG=INFO shows NET/OFI when it is in use."
         )
     return tuple(found)

@@ -15,6 +15,7 @@ from shardwright_operator.api.v1alpha1 import ModelDeploymentSpec
 from shardwright_operator.build.command import (
     DATA_PARALLEL_PORT,
     DRAIN_S,
+    EVERY_ADDRESS,
     LEADER_ADDRESS,
     MASTER_PORT,
     RAY_PORT,
@@ -83,6 +84,8 @@ class PodInputs:
     startup_s: int
     user_id: int | None
     """None leaves user and group to the cluster."""
+    api_host: str = EVERY_ADDRESS
+    """Address that the API listens on."""
 
     @property
     def ray(self) -> bool:
@@ -116,7 +119,7 @@ def pod_template(inputs: PodInputs, role: Role) -> Manifest:
 
 def _container(inputs: PodInputs, role: Role, *, delay_s: int) -> Manifest:
     spec, plan, network = inputs.spec, inputs.plan, inputs.network
-    words = engine_command(spec, plan, role, startup_s=inputs.startup_s)
+    words = engine_command(spec, plan, role, startup_s=inputs.startup_s, api_host=inputs.api_host)
     if spec.engine.uses_launcher:
         own = launcher_words(
             spec, plan, role, startup_s=inputs.startup_s, resolve_interface=network.resolve_interface

@@ -6,6 +6,7 @@ from typing import Any
 from shardwright_operator.api.constants import Role
 from shardwright_operator.api.engine_image import DEFAULT_IMAGE, engine_image, engine_version
 from shardwright_operator.api.v1alpha1 import ModelDeploymentSpec
+from shardwright_operator.build.command import EVERY_ADDRESS
 from shardwright_operator.build.digest import digest
 from shardwright_operator.build.download import download_spec
 from shardwright_operator.build.network import group_network
@@ -55,11 +56,13 @@ def render_templates(
     *,
     default_image: str = DEFAULT_IMAGE,
     user_id: int | None = USER_ID,
+    api_host: str = EVERY_ADDRESS,
 ) -> tuple[Manifest, Manifest | None]:
     """The pod templates of the leader and of the workers; no worker template for a group of one pod.
 
     ``default_image`` is for specs that give none. ``user_id`` None leaves the user and group to the cluster,
-    as OpenShift's ``restricted-v2`` demands.
+    as OpenShift's ``restricted-v2`` demands. ``api_host`` is ``::`` in a cluster whose pods have IPv6
+    addresses.
 
     Raises:
         SpecError: something in the spec cannot be rendered with this plan.
@@ -74,6 +77,7 @@ def render_templates(
         network=group_network(spec, plan),
         startup_s=startup_budget_s(spec.recovery, plan),
         user_id=user_id,
+        api_host=api_host,
     )
     worker = pod_template(inputs, Role.WORKER) if plan.nodes > 1 else None
     return pod_template(inputs, Role.LEADER), worker

@@ -17,6 +17,7 @@ from shardwright_operator.api.engine_image import DEFAULT_IMAGE, engine_image
 from shardwright_operator.api.errors import SpecError, from_planner
 from shardwright_operator.api.plan_request import plan_request
 from shardwright_operator.api.v1alpha1 import ModelDeploymentSpec
+from shardwright_operator.build.command import EVERY_ADDRESS
 from shardwright_operator.build.digest import digest
 from shardwright_operator.build.owner import Owner
 from shardwright_operator.build.revision import Revision, named
@@ -39,6 +40,8 @@ class DecideSettings:
     operator_version: str
     """Recorded in revisions; never a reason to change anything."""
     default_image: str = DEFAULT_IMAGE
+    api_host: str = EVERY_ADDRESS
+    """Address that engines listen on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +87,7 @@ def choose_target(
             return _refused(latest, chosen)
         if pinned is None and (problem := _claim_problem(spec, chosen, observed.claim)):
             return _unaccepted(latest, problem, chosen)
-        draft = _Draft(chosen, inputs, default_image, settings.operator_version)
+        draft = _Draft(chosen, inputs, default_image, settings.operator_version, settings.api_host)
         revision = _revision(observed, spec, owner, stored, draft)
     except PlanInputError as error:
         return _invalid(latest, from_planner(error))
@@ -126,13 +129,14 @@ class _Draft(NamedTuple):
     inputs: str
     default_image: str
     operator_version: str
+    api_host: str
 
 
 def _revision(
     observed: Observed, spec: ModelDeploymentSpec, owner: Owner, stored: Sequence[Revision], draft: _Draft
 ) -> Revision:
     """The stored revision that says exactly this, or a new one."""
-    chosen, inputs, default_image, operator_version = draft
+    chosen, inputs, default_image, operator_version, api_host = draft
     raw: Mapping[str, Any] = observed.resource.spec if observed.resource else {}
     pods = pod_inputs_hash(raw, chosen)
     number = stored[0].number if stored else 0
@@ -145,7 +149,9 @@ def _revision(
     if rendered is not None:
         return named(replace(rendered, number=number + 1, plan=chosen, plan_inputs=inputs), owner)
     pool = selection_of(find_gpu(chosen.gpu))
-    leader, worker = render_templates(spec, chosen, pool, owner, default_image=default_image)
+    leader, worker = render_templates(
+        spec, chosen, pool, owner, default_image=default_image, api_host=api_host
+    )
     return named(
         Revision(
             number=number + 1,

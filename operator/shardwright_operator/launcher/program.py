@@ -71,6 +71,8 @@ def check(options: Namespace, environment: dict[str, str]) -> None:
             found = preflight.resolved_interface(address)
             environment.setdefault(preflight.NCCL_INTERFACE, f"={found}")
             environment.setdefault(preflight.GLOO_INTERFACE, found)
+            # An interface may have addresses of both kinds, and each rank would choose for itself.
+            environment.setdefault(preflight.NCCL_FAMILY, "AF_INET6" if ":" in address else "AF_INET")
             say(f"the leader is at {address}, reached over {found}")
         if "interface" not in skipped:
             preflight.check_interfaces(environment)

@@ -123,3 +123,12 @@ def test_refused(
 def test_path_on_the_claim(make_plan: Callable[..., Plan]) -> None:
     found = words({"model": {"name": "/llama/8b/", "source": CLAIM}}, make_plan())
     assert found[2] == "/models/llama/8b"
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::"])  # noqa: S104
+def test_address_of_the_api(make_plan: Callable[..., Plan], host: str) -> None:
+    """An engine on 0.0.0.0 cannot be reached by the IPv6 address that a kubelet probes."""
+    found = engine_command(
+        parse_spec({"model": LLAMA}), make_plan(), Role.LEADER, startup_s=600, api_host=host
+    )
+    assert found[found.index("--host") + 1] == host

@@ -3,6 +3,7 @@
 ``SHARDWRIGHT_UPDATE_GOLDEN=1`` writes the files anew.
 """
 
+import itertools
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -23,6 +24,7 @@ from shardwright_operator.api.v1alpha1 import parse_spec
 from shardwright_operator.build.disruption_budget import disruption_budget
 from shardwright_operator.build.download import download_job
 from shardwright_operator.build.launcher import config_name, launcher_config
+from shardwright_operator.build.network import group_network
 from shardwright_operator.build.network_policy import network_policy
 from shardwright_operator.build.owner import Manifest, Owner
 from shardwright_operator.build.pool import PoolSelection
@@ -180,6 +182,31 @@ def test_network_profile_is_as_reviewed(
     for template in templates:
         V1PodTemplateSpec.model_validate(template)
     check(f"network-{name}", templates)
+
+
+def test_network_profiles_and_why_are_as_reviewed(two_nodes: Plan) -> None:
+    """One page of what each profile sets and why; the launcher finds the interface where none is given."""
+    documents = []
+    for (name, network), launcher in itertools.product((p.values for p in PROFILES), (True, False)):
+        given = {**network} if launcher or name != "host" else {**network, "socketInterface": "bond0"}
+        raw = {"model": {"name": LLAMA_405B}, "network": given, "engine": {"launcher": launcher}}
+        found = group_network(parse_spec(raw), two_nodes)
+        documents.append(
+            {
+                "network": dict(given),
+                "launcher": launcher,
+                "interfaceFoundInPod": found.resolve_interface,
+                "variables": [
+                    {"name": key, "value": value, "because": found.reasons[key]}
+                    for key, value in found.environment.items()
+                ],
+                "devices": dict(found.devices),
+                "capabilities": list(found.capabilities),
+                "hostNetwork": found.host,
+                "warnings": list(found.warnings),
+            }
+        )
+    check("network-profiles", documents)
 
 
 def test_cached_model_is_as_reviewed(

@@ -1,11 +1,13 @@
 """Network profiles: grammars, refusals and warnings. Their full rendering is in the golden files."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from shardwright_operator.api.errors import SpecError
 from shardwright_operator.api.v1alpha1 import parse_spec
+from shardwright_operator.build.nccl_variables import ACCEPTED, DOCUMENTED
 from shardwright_operator.build.network import GroupNetwork, group_network
 from shardwright_planner.plan import Plan
 
@@ -23,6 +25,10 @@ def rendered(
     return group_network(parse_spec({"model": LLAMA, "network": network, "engine": engine}), plan)
 
 
+def without_proxy(environment: dict[str, str]) -> dict[str, str]:
+    return {name: value for name, value in environment.items() if name.lower() != "no_proxy"}
+
+
 @pytest.mark.parametrize(
     ("interface", "nccl", "gloo"),
     [
@@ -33,7 +39,7 @@ def rendered(
 )
 def test_each_library_gets_its_own_grammar(interface: str, nccl: str, gloo: str, two_nodes: Plan) -> None:
     found = rendered({"socketInterface": interface}, two_nodes).environment
-    assert found == {"NCCL_SOCKET_IFNAME": nccl, "GLOO_SOCKET_IFNAME": gloo}
+    assert without_proxy(found) == {"NCCL_SOCKET_IFNAME": nccl, "GLOO_SOCKET_IFNAME": gloo}
 
 
 @pytest.mark.parametrize(
@@ -42,7 +48,7 @@ def test_each_library_gets_its_own_grammar(interface: str, nccl: str, gloo: str,
 )
 def test_interface_is_found_in_the_pod(network: dict[str, object], two_nodes: Plan) -> None:
     found = rendered(network, two_nodes)
-    assert (found.resolve_interface, found.environment) == (True, {})
+    assert (found.resolve_interface, without_proxy(found.environment)) == (True, {})
 
 
 @pytest.mark.parametrize(
@@ -59,7 +65,7 @@ def test_interface_is_not_looked_for(network: dict[str, object], *, launcher: bo
 
 def test_without_launcher_the_usual_name_of_a_pods_interface(two_nodes: Plan) -> None:
     found = rendered({}, two_nodes, launcher=False).environment
-    assert found == {"NCCL_SOCKET_IFNAME": "=eth0", "GLOO_SOCKET_IFNAME": "eth0"}
+    assert without_proxy(found) == {"NCCL_SOCKET_IFNAME": "=eth0", "GLOO_SOCKET_IFNAME": "eth0"}
 
 
 def test_host_network_without_launcher_needs_a_name(two_nodes: Plan) -> None:
@@ -71,7 +77,7 @@ def test_host_network_without_launcher_needs_a_name(two_nodes: Plan) -> None:
 def test_excluding_is_for_nccl_while_gloo_has_a_name(two_nodes: Plan) -> None:
     env = [{"name": "GLOO_SOCKET_IFNAME", "value": "eth1"}]
     found = rendered({"socketInterface": "^docker0"}, two_nodes, env).environment
-    assert found == {"NCCL_SOCKET_IFNAME": "^docker0"}
+    assert without_proxy(found) == {"NCCL_SOCKET_IFNAME": "^docker0"}
 
 
 def test_host_network_with_both_interfaces_in_the_users_environment(two_nodes: Plan) -> None:
@@ -127,10 +133,9 @@ def test_refused(
 
 
 def test_a_pod_without_peers_needs_no_network(make_plan: Callable[..., Plan]) -> None:
-    assert (
-        rendered({"profile": "roce", "rdmaResource": "rdma/a"}, make_plan(tensor_parallel=8))
-        == GroupNetwork()
-    )
+    found = rendered({"profile": "roce", "rdmaResource": "rdma/a"}, make_plan(tensor_parallel=8))
+    assert without_proxy(found.environment) == {}
+    assert replace(found, environment={}, reasons={}) == GroupNetwork()
 
 
 def test_warnings_of_rights_that_do_not_hold(two_nodes: Plan) -> None:
@@ -138,3 +143,61 @@ def test_warnings_of_rights_that_do_not_hold(two_nodes: Plan) -> None:
     first, second = rendered(network, two_nodes).warnings
     assert "NetworkPolicy does not hold" in first
     assert "memlock" in second
+
+
+EVERY_PROFILE = [
+    pytest.param(None, {}, id="none"),
+    pytest.param("auto", {}, id="auto"),
+    pytest.param("tcp", {}, id="tcp"),
+    pytest.param("roce", {"rdmaResource": "rdma/a"}, id="roce"),
+    pytest.param("infiniband", {"rdmaResource": "rdma/a"}, id="infiniband"),
+    pytest.param("efa", {}, id="efa"),
+    pytest.param("custom", {}, id="custom"),
+]
+
+
+@pytest.mark.parametrize("launcher", [True, False], ids=["launcher", "bare"])
+@pytest.mark.parametrize(("profile", "extra"), EVERY_PROFILE)
+def test_every_variable_is_documented_and_has_its_reason(
+    profile: str | None, extra: dict[str, object], *, launcher: bool, two_nodes: Plan
+) -> None:
+    """NCCL does not run without GPUs: its names and values can only be held against its documentation."""
+    network = {**({"profile": profile} if profile else {}), **extra}
+    found = rendered(network, two_nodes, launcher=launcher)
+
+    assert found.reasons.keys() == found.environment.keys()
+    for name, value in found.environment.items():
+        if name.startswith("NCCL_"):
+            assert name in DOCUMENTED
+            assert value in ACCEPTED.get(name, {value})
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+@pytest.mark.parametrize(
+    ("env", "set_here"),
+    [
+        pytest.param([], True, id="nobody says anything"),
+        pytest.param([{"name": "NO_PROXY", "value": "example.com"}], False, id="the user's own"),
+        pytest.param([{"name": "no_proxy", "value": ""}], False, id="in small letters"),
+    ],
+)
+def test_what_is_in_the_cluster_needs_no_proxy(
+    env: list[dict[str, str]], nodes: int, *, set_here: bool, two_nodes: Plan, make_plan: Callable[..., Plan]
+) -> None:
+    found = rendered({}, two_nodes if nodes == 2 else make_plan(), env).environment
+    assert ("NO_PROXY" in found, "no_proxy" in found) == (set_here, set_here)
+    assert not set_here or ".svc" in found["NO_PROXY"].split(",")
+
+
+def test_typing_error_in_a_name_that_nobody_would_report(two_nodes: Plan) -> None:
+    env = [{"name": "NCCL_IB_HCAS", "value": "mlx5"}, {"name": "NCCL_DEBUG", "value": "INFO"}]
+    assert rendered({}, two_nodes, env).warnings == (
+        (
+            "NCCL_IB_HCAS in spec.engine.env is not documented by NCCL, which ignores unknown names; "
+            "did you mean NCCL_IB_HCA?"
+        ),
+    )
+
+
+def test_efa_needs_a_plugin_in_the_image(two_nodes: Plan) -> None:
+    assert any("aws-ofi-nccl" in warning for warning in rendered({"profile": "efa"}, two_nodes).warnings)

@@ -1,0 +1,56 @@
+"""The environment variables that NCCL documents, so that a name which it would never read is told.
+
+Names are those of the user guide of NCCL 2.32 ("Environment Variables"; in NVIDIA's nccl repository,
+docs/userguide/source/env.rst at commit 0186f08), removed and deprecated ones included: they are no typing
+errors. NCCL itself ignores an unknown name without a word. Nothing here can be tried without GPUs.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from difflib import get_close_matches
+from types import MappingProxyType
+
+_NETWORK = """
+    SOCKET_IFNAME SOCKET_FAMILY SOCKET_MAGIC SOCKET_RETRY_CNT SOCKET_RETRY_SLEEP_MSEC SOCKET_POLL_TIMEOUT_MSEC
+    SOCKET_NTHREADS NSOCKS_PERTHREAD PSK CROSS_NIC NET NET_PLUGIN NET_GDR_LEVEL NET_GDR_C2C NET_GDR_READ
+    NET_SHARED_BUFFERS NET_SHARED_COMMS NET_MERGE_POLICY NET_MERGE_LEVEL NETDEVS_POLICY IGNORE_NET_MISMATCH
+    IGNORE_COLLNET_MISMATCH OOB_NET_ENABLE OOB_NET_IFNAME UID_STAGGER_THRESHOLD UID_STAGGER_RATE
+    IB_HCA IB_RAIL_POLICY IB_TIMEOUT IB_RETRY_CNT IB_GID_INDEX IB_ADDR_FAMILY IB_ADDR_RANGE
+    IB_ROCE_VERSION_NUM IB_PKEY IB_PKEY_VALUE IB_SL IB_TC IB_FIFO_TC IB_RETURN_ASYNC_EVENTS
+    IB_EVENT_BASED_LB IB_DISABLE IB_AR_THRESHOLD IB_OOO_RQ IB_QPS_PER_CONNECTION IB_SPLIT_DATA_ON_QPS
+    IB_CUDA_SUPPORT IB_GDR_LEVEL IB_PCI_RELAXED_ORDERING IB_ADAPTIVE_ROUTING IB_ECE_ENABLE IB_MERGE_NICS
+    GDRCOPY_ENABLE GDRCOPY_FIFO_ENABLE GDRCOPY_SYNC_ENABLE GDRCOPY_FLUSH_ENABLE DMABUF_ENABLE
+    COLLNET_ENABLE COLLNET_NODE_THRESHOLD PXN_DISABLE PXN_C2C P2P_PXN_LEVEL P2P_NET_CHUNKSIZE
+    MNNVL_ENABLE MNNVL_UUID MNNVL_CLIQUE_ID
+"""
+_REST = """
+    GIN_PLUGIN RMA_PLUGIN RMA_EAGER_INIT TUNER_PLUGIN PROFILER_PLUGIN ENV_PLUGIN IGNORE_CPU_AFFINITY CONF_FILE
+    DEBUG DEBUG_LEVELS DEBUG_FILE DEBUG_SUBSYS DEBUG_TIMESTAMP_FORMAT DEBUG_TIMESTAMP_LEVELS
+    CTA_POLICY MULTI_RANK_GPU_ENABLE TOPO_FILE TOPO_DUMP_FILE SET_THREAD_NAME
+    P2P_DISABLE P2P_LEVEL P2P_DIRECT_DISABLE P2P_LL_THRESHOLD ALLOC_P2P_NET_LL_BUFFERS SHM_DISABLE BUFFSIZE
+    NTHREADS MAX_NCHANNELS MIN_NCHANNELS MAX_NRINGS MIN_NRINGS CHECKS_DISABLE CHECK_POINTERS CHECK_MODE
+    LAUNCH_MODE MEM_SYNC_DOMAIN CUMEM_ENABLE CUMEM_HOST_ENABLE SINGLE_RING_THRESHOLD LL_THRESHOLD
+    TREE_THRESHOLD ALGO PROTO NVB_DISABLE RUNTIME_CONNECT GRAPH_REGISTER LOCAL_REGISTER LEGACY_CUDA_REGISTER
+    WIN_ENABLE SET_STACK_SIZE GRAPH_MIXING_SUPPORT GRAPH_STREAM_ORDERING COMM_BLOCKING COMM_ID
+    CGA_CLUSTER_SIZE MAX_CTAS MIN_CTAS NVLS_ENABLE RAS_ENABLE RAS_ADDR RAS_TIMEOUT_FACTOR
+    LAUNCH_ORDER_IMPLICIT LAUNCH_RACE_FATAL IPC_USE_ABSTRACT_SOCKET SYM_GIN_KERNELS_ENABLE
+"""
+PREFIX = "NCCL_"
+DOCUMENTED = frozenset(PREFIX + word for word in (_NETWORK + _REST).split())
+
+ACCEPTED: Mapping[str, frozenset[str]] = MappingProxyType(
+    {
+        # Built-in networks on Linux; plugins define names of their own.
+        "NCCL_NET": frozenset({"IB", "Socket"}),
+        "NCCL_SOCKET_FAMILY": frozenset({"AF_INET", "AF_INET6"}),
+    }
+)
+"""Values of variables that we set ourselves, where the guide lists them."""
+
+
+def unknown_variables(names: Iterable[str]) -> Iterator[str]:
+    """A sentence for each name that looks like NCCL's and is not documented, with the likely right one."""
+    for name in names:
+        if name.startswith(PREFIX) and name not in DOCUMENTED:
+            close = get_close_matches(name, DOCUMENTED, n=1)
+            hint = f"; did you mean {close[0]}?" if close else "."
+            yield f"{name} in spec.engine.env is not documented by NCCL, which ignores unknown names{hint}"
