@@ -112,6 +112,7 @@ def _plan(
         nodes=layout.nodes,
         gpus_per_node=layout.gpus_per_node,
         gpus_per_replica=layout.world,
+        cost_per_hour=None if chosen.cost_per_hour is None else rounded(chosen.cost_per_hour),
         recommended_replicas=_replicas(request, chosen.latency),
         gpu=setting.pool.gpu.name[:128],
         gpu_memory_bytes=setting.pool.gpu.memory_bytes,

@@ -1,12 +1,13 @@
 """The choice among candidates, and one line for each that was not chosen.
 
-Order: meets the service level, fewest GPUs, fewest nodes, smallest pipeline, then throughput per GPU. Within
-a tenth of the best throughput the plainer layout wins, since the prediction is not finer than that.
+Order: meets the service level, lowest cost where GPUs have prices, fewest GPUs, fewest nodes, smallest
+pipeline, then throughput per GPU. Within a tenth of the best throughput the plainer layout wins, since the
+prediction is not finer than that.
 """
 
 from collections.abc import Sequence
 
-from shardwright_planner.evaluation import Candidate, shortage
+from shardwright_planner.evaluation import Candidate, shortage, weigher
 from shardwright_planner.plan import Rule, SplitCause
 from shardwright_planner.request import Pins
 
@@ -23,13 +24,10 @@ def choose(found: Sequence[Candidate]) -> Candidate | None:
         return None
     meeting = [candidate for candidate in fitting if candidate.meets]
     if meeting:
-        least = min(map(_size, meeting))
-        return _plainest([candidate for candidate in meeting if _size(candidate) == least])
+        return _smallest(meeting)
     # Within a tenth of the closest the fewest GPUs win: a missed goal is no reason to double them for 3 %.
     closest = min(candidate.miss_ratio for candidate in fitting) * PLAIN_WITHIN
-    near = [candidate for candidate in fitting if candidate.miss_ratio <= closest]
-    least = min(map(_size, near))
-    return _plainest([candidate for candidate in near if _size(candidate) == least])
+    return _smallest([candidate for candidate in fitting if candidate.miss_ratio <= closest])
 
 
 def nearest(found: Sequence[Candidate]) -> Candidate | None:
@@ -43,9 +41,11 @@ def nearest(found: Sequence[Candidate]) -> Candidate | None:
     return min(near, key=lambda c: (c.layout.nodes, c.layout.pipeline, c.layout.data, -c.layout.world))
 
 
-def _size(candidate: Candidate) -> tuple[int, int, int]:
-    layout = candidate.layout
-    return layout.world, layout.nodes, layout.pipeline
+def _smallest(found: Sequence[Candidate]) -> Candidate:
+    weight = weigher(found)
+    sizes = [(weight(c), c.layout.world, c.layout.nodes, c.layout.pipeline) for c in found]
+    least = min(sizes)
+    return _plainest([candidate for candidate, size in zip(found, sizes, strict=True) if size == least])
 
 
 def _plainest(found: Sequence[Candidate]) -> Candidate:
@@ -64,6 +64,9 @@ def rejection(candidate: Candidate, chosen: Candidate) -> str:
     missed = miss_text(candidate)
     if missed and chosen.meets:
         return f"fits, but {missed}"
+    costs = candidate.cost_per_hour, chosen.cost_per_hour
+    if chosen.meets and costs[0] is not None and costs[1] is not None and costs[0] > costs[1]:
+        return f"fits, but costs {costs[0]:.2f} per hour where {costs[1]:.2f} suffice"
     if chosen.meets and mine.world > other.world:
         enough = "one does" if other.world == 1 else f"{other.world} suffice"
         return f"fits, but takes {mine.world} GPUs where {enough}"

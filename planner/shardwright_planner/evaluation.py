@@ -1,6 +1,6 @@
 """One candidate with its verdict: legal or not, fits or not, fast enough or not."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from shardwright_planner.candidates import candidates
@@ -57,6 +57,12 @@ class Candidate:
         return max((high / goal for _, high, goal in self.misses()), default=1.0)
 
     @property
+    def cost_per_hour(self) -> float | None:
+        """What one replica costs, where the pool has a price."""
+        price = self.setting.pool.price_per_gpu_hour
+        return None if price is None else price * self.layout.world
+
+    @property
     def tokens_per_second_per_gpu(self) -> float:
         """Predicted output tokens per second and GPU."""
         return self.latency.tokens_per_second / self.layout.world if self.latency else 0.0
@@ -111,20 +117,28 @@ def _plain_twin(found: Sequence[Candidate], layout: Layout) -> bool:
 def timed(found: Sequence[Candidate]) -> list[Candidate]:
     """The candidates with latencies, as far as the choice can depend on them.
 
-    Candidates are in order of GPUs: once one meets its service level, larger ones cannot be chosen any more
-    and are not timed.
+    Candidates are in order of GPUs or of cost: once one meets its service level, larger ones cannot be chosen
+    any more and are not timed.
     """
     result = []
-    enough: int | None = None
-    for candidate in sorted(found, key=lambda c: c.layout.world):
-        if candidate.fits and (enough is None or candidate.layout.world <= enough):
+    enough: float | None = None
+    weight = weigher(found)
+    for candidate in sorted(found, key=lambda c: (weight(c), c.layout.world)):
+        if candidate.fits and (enough is None or weight(candidate) <= enough):
             done = candidate.timed()
             if done.meets and enough is None:
-                enough = done.layout.world
+                enough = weight(done)
             result.append(done)
         else:
             result.append(candidate)
     return result
+
+
+def weigher(found: Sequence[Candidate]) -> Callable[[Candidate], float]:
+    """What a candidate is to be spared of: its cost if every one has a price, else its GPUs."""
+    if found and all(candidate.cost_per_hour is not None for candidate in found):
+        return lambda candidate: candidate.cost_per_hour or 0.0
+    return lambda candidate: float(candidate.layout.world)
 
 
 def shortage(candidate: Candidate) -> str:

@@ -147,7 +147,7 @@ class StepClock:
         if moe is None:
             return 0.0
         spread = tokens**self.calibration.routing_spread if tokens > 1 else tokens
-        return 1.0 - (1.0 - moe.per_token / moe.count) ** spread
+        return float(1.0 - (1.0 - moe.per_token / moe.count) ** spread)
 
     def reduce_s(self, tokens: float) -> float:
         """One AllReduce of the hidden state."""

@@ -175,6 +175,9 @@ class Plan(Record):
     nodes: Size = Field(description="Nodes, and therefore pods, of one replica.")
     gpus_per_node: Size = Field(description="GPUs used on each node, and therefore by each pod.")
     gpus_per_replica: Size = Field(description="GPUs of one replica.")
+    cost_per_hour: Number | None = Field(
+        default=None, description="Price of one replica per hour; only where GPUs have prices."
+    )
     recommended_replicas: Size = Field(
         description="Replicas for the wanted requests per second; 1 if none given."
     )

@@ -51,6 +51,8 @@ class Pool:
 
     ``nic_bytes_per_s`` is the one-way network rate of a node, all its NICs together; None takes the stated
     default of the latency model. ``rdma`` says whether NCCL can use RDMA between the nodes; None: not known.
+    ``price_per_gpu_hour`` is in any one currency; where every pool has one, the cheapest plan wins over the one
+    with the fewest GPUs.
     """
 
     gpu: Gpu
@@ -59,6 +61,7 @@ class Pool:
     name: str = ""
     nic_bytes_per_s: float | None = None
     rdma: bool | None = None
+    price_per_gpu_hour: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

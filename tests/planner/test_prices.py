@@ -1,0 +1,51 @@
+"""GPU prices: the cheapest plan that meets the goal, among pools of different GPUs."""
+
+import pytest
+
+from shardwright_planner import (
+    PlanInputError,
+    PlanRequest,
+    Pool,
+    ServiceLevel,
+    Workload,
+    find_gpu,
+    find_model,
+    plan,
+)
+
+
+def pool(gpu, price, nodes=1):
+    return Pool(gpu=find_gpu(gpu), gpus_per_node=8, nodes=nodes, name=gpu, price_per_gpu_hour=price)
+
+
+def planned(*pools, goal_s=None, name="meta-llama/Llama-3.1-8B"):
+    facts = find_model(name)
+    assert facts is not None
+    level = ServiceLevel(concurrency=8, time_per_output_token_s=goal_s)
+    return plan(PlanRequest(model=facts, pools=pools, workload=Workload(), service_level=level))
+
+
+def test_the_cheapest_gpu_that_is_fast_enough_is_taken():
+    cheap = planned(pool("H100", 4.0), pool("L40S", 1.0), goal_s=0.060)
+    assert (cheap.gpu, cheap.gpus_per_replica, cheap.cost_per_hour) == ("L40S", 1, 1.0)
+    quick = planned(pool("H100", 4.0), pool("L40S", 1.0), goal_s=0.012)
+    assert (quick.gpu, quick.cost_per_hour) == ("H100-SXM-80GB", 4.0)
+
+
+def test_more_gpus_may_be_the_cheaper_plan():
+    chosen = planned(pool("H200", 20.0), pool("A100", 2.0), name="meta-llama/Llama-3.1-70B")
+    assert chosen.gpu == "A100-SXM-80GB"
+    assert chosen.gpus_per_replica > 1
+    dearer = next(other for other in chosen.alternatives if other.pool == "H200" and other.feasible)
+    assert "costs" in dearer.reason
+
+
+def test_a_pool_without_a_price_makes_gpus_count():
+    chosen = planned(pool("H200", 20.0), pool("A100", None), name="meta-llama/Llama-3.1-70B")
+    assert chosen.gpus_per_replica == 2
+
+
+@pytest.mark.parametrize("price", [0.0, -1.0, float("nan")])
+def test_a_price_that_is_none_is_refused(price):
+    with pytest.raises(PlanInputError, match=r"hardware\.pricePerGpuHour"):
+        planned(pool("H100", price))
