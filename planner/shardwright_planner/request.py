@@ -51,8 +51,8 @@ class Pool:
 
     ``nic_bytes_per_s`` is the one-way network rate of a node, all its NICs together; None takes the stated
     default of the latency model. ``rdma`` says whether NCCL can use RDMA between the nodes; None: not known.
-    ``price_per_gpu_hour`` is in any one currency; where every pool has one, the cheapest plan wins over the one
-    with the fewest GPUs.
+    ``price_per_gpu_hour`` is in any one currency; where every pool has one, the cheapest plan wins over the
+    one with the fewest GPUs.
     """
 
     gpu: Gpu
