@@ -16,6 +16,7 @@ COMMANDS = {
     "plan": "Plan a model for a service level and say why; needs no cluster.",
     "explain": "Explain the plan of a resource in the cluster, planned against measured.",
     "render": "Print the manifests that the operator would apply.",
+    "diff": "Show what a changed manifest would do to what runs.",
     "ledger": "Print where memory and communication go, over all sizes.",
     "crd": "Print the CustomResourceDefinition.",
     "operator": "Run the operator.",

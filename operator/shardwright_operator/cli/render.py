@@ -24,6 +24,8 @@ from shardwright_operator.settings import installed_version
 
 UID = "00000000-0000-0000-0000-000000000000"
 """Stands for the UID that the API server will give the resource."""
+NEVER = datetime.fromtimestamp(0, UTC)
+"""Stands for the time of the first start, so that the same spec gives the same output."""
 
 
 def parser(name: str) -> CommandParser:
@@ -84,7 +86,7 @@ def manifests(question: Question) -> list[dict[str, Any]]:
         status={},
     )
     settings = DecideSettings(operator_version=installed_version())
-    decision = decide(Observed(key=key, resource=resource), datetime.now(tz=UTC), settings)
+    decision = decide(Observed(key=key, resource=resource), NEVER, settings)
     writes = [write for stage in decision.stages for write in stage if isinstance(write, Apply)]
     if not writes:
         raise InputError(f"{question.origin.file}: {deployment.name}: {_refusal(decision.status)}")

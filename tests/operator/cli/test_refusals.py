@@ -167,7 +167,9 @@ def test_standard_input_is_named(run: Run, monkeypatch: pytest.MonkeyPatch) -> N
     ("arguments", "said"),
     [
         pytest.param(("plna",), "there is no command 'plna'; did you mean plan.", id="close"),
-        pytest.param(("apply",), "the commands are plan, render, ledger, crd, operator.", id="not close"),
+        pytest.param(
+            ("apply",), "the commands are plan, explain, render, diff, ledger, crd, operator.", id="not close"
+        ),
         pytest.param(("render",), "a manifest must be given with -f", id="render without a file"),
         pytest.param(("operator", "--workers", "many"), "--workers", id="operator's own settings"),
     ],

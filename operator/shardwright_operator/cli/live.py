@@ -1,0 +1,90 @@
+"""What stands in a cluster about one resource, read once with the user's own rights.
+
+The operator keeps such a picture up to date by watches; here it is put together by LISTs, through the same
+store, so that the same views come out.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from shardwright_operator.api.constants import KIND
+from shardwright_operator.apply.claims import ClaimReader
+from shardwright_operator.cli.console import InputError
+from shardwright_operator.cluster import ClusterError, ForbiddenError
+from shardwright_operator.cluster.api import ApiCluster
+from shardwright_operator.cluster.connection import Connection, NoClusterError, connect
+from shardwright_operator.observe.observed import Observed
+from shardwright_operator.observe.store import Store
+from shardwright_operator.observe.views import ChildKind, Key
+from shardwright_operator.strangers import StrangerWatch
+
+DEFAULT_NAMESPACE = "default"
+
+
+def observe(kubeconfig: str | None, namespace: str | None, name: str) -> Observed:
+    """What stands of a resource; one that is not there has an empty picture.
+
+    Raises:
+        InputError: for a cluster that cannot be reached, or does not let the user look.
+    """
+    try:
+        return asyncio.run(_observe(kubeconfig, namespace, name))
+    except NoClusterError as error:
+        message = f"{error}; or compare with a file: --against FILE."
+        raise InputError(message) from None
+    except ClusterError as error:
+        message = f"the cluster does not answer: {error.message}"
+        raise InputError(message) from None
+
+
+async def _observe(kubeconfig: str | None, namespace: str | None, name: str) -> Observed:
+    connection = await connect(kubeconfig)
+    cluster = ApiCluster(connection, user_agent="shardwright-diff")
+    key = Key(namespace=namespace or _context_namespace(connection), name=name)
+    try:
+        store = await _filled(cluster, key, kubeconfig)
+        claim_name = store.claim_name(key)
+        reader = ClaimReader(cluster, lambda: datetime.now(UTC))
+        claim = await reader.read(key.namespace, claim_name) if claim_name else None
+    finally:
+        await cluster.close()
+    return store.observe(key, claim=claim)
+
+
+async def _filled(cluster: ApiCluster, key: Key, kubeconfig: str | None) -> Store:
+    nodes = None
+    with contextlib.suppress(ForbiddenError):
+        # A user of one namespace may not look: the hardware must be in the spec, as for such an operator.
+        nodes = await cluster.list("Node", None)
+    store = Store(nodes_visible=nodes is not None)
+    found = await cluster.find(KIND, key.namespace, key.name)
+    if found is not None:
+        store.put(found, deleted=False)
+    for kind in (ChildKind.REVISION, ChildKind.STATEFUL_SET, "Pod"):
+        answer = await cluster.list(str(kind), key.namespace)
+        store.replace(str(kind), answer.items, version=answer.version)
+    if nodes is not None:
+        store.replace("Node", nodes.items, version=nodes.version)
+        await _with_strangers(store, kubeconfig)
+    return store
+
+
+async def _with_strangers(store: Store, kubeconfig: str | None) -> None:
+    def one(body: Mapping[str, Any], gone: bool) -> None:
+        store.put_stranger(body, deleted=gone)
+
+    def all_of_them(bodies: Iterable[Mapping[str, Any]], version: int) -> None:
+        store.replace_strangers(bodies, version=version)
+
+    await StrangerWatch(kubeconfig, one, all_of_them).sync()
+
+
+def _context_namespace(connection: Connection) -> str:
+    """The namespace that kubectl would take."""
+    if connection.loader is None:
+        return DEFAULT_NAMESPACE
+    context = connection.loader.current_context.get("context") or {}
+    return str(context.get("namespace") or DEFAULT_NAMESPACE)
