@@ -117,8 +117,9 @@ class Deployed:
         return self.pods()
 
     def pods(self) -> list[Json]:
-        """By name; those that are going away too."""
-        pods = self.api.list("pods", self.namespace, labels=f"shardwright.dev/model-deployment={self.name}")
+        """The groups' pods by name; those that are going away too. Pods of a download are none of them."""
+        chosen = f"shardwright.dev/model-deployment={self.name},shardwright.dev/group-index"
+        pods = self.api.list("pods", self.namespace, labels=chosen)
         return sorted(pods, key=lambda pod: str(pod["metadata"]["name"]))
 
     def uids(self) -> dict[str, str]:

@@ -81,7 +81,7 @@ def grant(
 def weights(api: Client, namespace: str) -> Iterator[str]:
     """Name of a claim that many pods may mount."""
     volume = f"weights-{uuid.uuid4().hex[:8]}"
-    modes = {"accessModes": ["ReadOnlyMany"]}
+    modes = {"accessModes": ["ReadWriteMany"]}
     source = {"nfs": {"server": "files.invalid", "path": "/"}, "capacity": {"storage": "1Ti"}}
     claim = {"namespace": namespace, "name": "weights"}
     header = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": volume}}
@@ -94,7 +94,10 @@ def weights(api: Client, namespace: str) -> Iterator[str]:
 
 
 def live_a_life(api: Client, llama: Deployed) -> None:
-    """Create, fail, scale up and down, edit beyond the history's length, delete."""
+    """Create, fail, scale up and down, edit beyond the history's length, delete.
+
+    The first revision has a download and a launcher of which the last one knows nothing.
+    """
     before = llama.create().wait_ready()
     # The old leader stays for a while, so that the operator cuts its grace short.
     play(api, llama.namespace, LEADER, terminates_after="2s")
@@ -106,11 +109,16 @@ def live_a_life(api: Client, llama: Deployed) -> None:
     llama.edit(replicas=1)
     llama.wait_ready()
 
+    old = llama.pods()
+    llama.edit(model={"revision": "v2"})
+    llama.wait_replaced(old)
+
     llama.edit(rollout={"paused": True})
     first = llama.status["revision"]
     for number in range(12):
         standing = llama.status["revision"]
-        llama.edit(engine={"env": [{"name": "NCCL_DEBUG_SUBSYS", "value": str(number)}]})
+        variable = {"name": "NCCL_DEBUG_SUBSYS", "value": str(number)}
+        llama.edit(engine={"launcher": False, "env": [variable]})
         wait_for(lambda old=standing: llama.status["revision"] != old, "the edit is a revision")  # type: ignore[misc]
     old = llama.pods()
     llama.edit(rollout={"paused": False})
@@ -119,6 +127,14 @@ def live_a_life(api: Client, llama: Deployed) -> None:
         lambda: api.find("controllerrevisions.apps", first, llama.namespace) is None,
         "the oldest revision is gone",
         detail=lambda: [c["metadata"]["name"] for c in llama.children()],
+    )
+    ours = "app.kubernetes.io/managed-by=shardwright"
+    wait_for(
+        lambda: (
+            len(api.list("jobs.batch", llama.namespace, labels=ours)) == 1
+            and not api.list("configmaps", llama.namespace, labels=ours)
+        ),
+        "what only the oldest revisions needed is gone",
     )
     api.delete(MDEP, "llama", llama.namespace, propagation="Foreground")
     llama.wait_gone(timeout_s=90)
@@ -140,10 +156,10 @@ def test_rights_granted_are_the_rights_used(
     account = grant(watch_namespaces=spaces)
     settings = ("--set", f"watchNamespaces={{{namespace}}}") if one_namespace else ()
     gpu_nodes("H100-SXM-80GB", 4)
-    model = {**LLAMA_405B["model"], "source": {"persistentVolumeClaim": {"claimName": weights}}}
+    model, storage = {**LLAMA_405B["model"], "revision": "v1"}, {"modelCache": {"claimName": weights}}
     began = now()
     with running_operator(cluster, kubeconfig=account.kubeconfig, namespaces=spaces, **account.lease):
-        live_a_life(api, Deployed(api, namespace, {**LLAMA_405B, "model": model}))
+        live_a_life(api, Deployed(api, namespace, {**LLAMA_405B, "model": model, "storage": storage}))
 
     seen = read_audit(cluster.audit_log, user=account.user, since=began)
     # Namespaces of earlier tests, on their way out, refuse new objects to everybody.
