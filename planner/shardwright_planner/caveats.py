@@ -20,7 +20,8 @@ def caveats(chosen: Candidate, pins: Pins) -> Iterator[str]:
     yield from _network(chosen)
     yield from _first_token(chosen)
     if chosen.setting.model.confidence != "high":
-        yield "The model's family is planned from generic fields, with lower confidence."
+        family = chosen.setting.model.architecture or "The model's family"
+        yield f"{family} is planned from the generic fields of its config, with lower confidence."
     sequences = chosen.setting.max_num_seqs * chosen.layout.data
     if sequences < chosen.setting.service_level.concurrency:
         yield f"The engine runs at most {sequences} sequences at once, fewer than the stated concurrency."

@@ -14,6 +14,7 @@ from shardwright_planner.keys import Keys
 from shardwright_planner.layers import layer_kinds
 from shardwright_planner.model import Experts, LayerKind, ModelFacts, Quantization
 from shardwright_planner.quantization import SkipList, parse_quantization, skipped_modules
+from shardwright_planner.scope import check_scope
 from shardwright_planner.tensors import Part, layer_matrices
 from shardwright_planner.towers import vision_tower
 from shardwright_planner.weights import parameter_count
@@ -43,6 +44,7 @@ def model_from_config(config: Mapping[str, object], *, name: str) -> ModelFacts:
     keys = Keys({**config, **inner.values}, inner.path) if inner else top
     model_type = (keys.text("model_type") or top.text("model_type")).lower()
     architectures = top.names("architectures") or keys.names("architectures")
+    check_scope(top, architectures, model_type)
     layers = layer_kinds(keys, model_type)
     _check_layers(layers, keys)
     hidden = keys.size("hidden_size", "n_embd", "d_model")
