@@ -138,7 +138,7 @@ def _workspace(setting: Setting, layout: Layout) -> int:
 def _is_unprofiled(setting: Setting) -> bool:
     # Start-up logs of gpt-oss show no workspace, and one start-up ran out of memory right after them.
     scheme = setting.model.quantization
-    return scheme is not None and scheme.experts_only
+    return scheme is not None and scheme.method == "mxfp4"
 
 
 def _expert_buffers(setting: Setting, layout: Layout) -> int:

@@ -29,16 +29,20 @@ CHECKED_FAMILIES = (
 DTYPES = {"bfloat16": "bfloat16", "float16": "float16", "half": "float16", "float32": "bfloat16"}
 
 
-def model_from_config(config: Mapping[str, object], *, name: str) -> ModelFacts:
+def model_from_config(
+    config: Mapping[str, object], *, name: str, quantization_file: Mapping[str, object] | None = None
+) -> ModelFacts:
     """The facts in a config.json's own keys.
 
     Args:
         config: the parsed file; keys of wrappers (``text_config``) are found one level down.
         name: what to call the model in plans and messages.
+        quantization_file: the hf_quant_config.json beside it, which ModelOpt writes instead of a section.
 
     Raises:
         PlanInputError: if a size is missing or makes no sense, or the quantization is unknown.
     """
+    config = _with_quantization(config, quantization_file)
     top = Keys(config)
     inner = top.section("text_config", "llm_config", "language_config")
     keys = Keys({**config, **inner.values}, inner.path) if inner else top
@@ -68,6 +72,15 @@ def model_from_config(config: Mapping[str, object], *, name: str) -> ModelFacts:
         source_digest=_digest(config),
     )
     return _check_total(facts, keys.path)
+
+
+def _with_quantization(
+    config: Mapping[str, object], file: Mapping[str, object] | None
+) -> Mapping[str, object]:
+    section = (file or {}).get("quantization")
+    if not isinstance(section, Mapping) or config.get("quantization_config"):
+        return config
+    return {**config, "quantization_config": {"quant_method": "modelopt", **section}}
 
 
 def _check_total(facts: ModelFacts, path: str) -> ModelFacts:

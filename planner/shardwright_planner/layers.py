@@ -14,10 +14,9 @@ from shardwright_planner.model import (
     FeedForward,
     LatentAttention,
     LayerKind,
-    LinearAttention,
-    Mamba,
     Mixer,
 )
+from shardwright_planner.recurrent import check_readable, recurrent_layers, recurrent_mixer, second_mamba
 
 # Families whose feed-forward block has two matrices instead of three.
 UNGATED = frozenset(
@@ -40,7 +39,6 @@ UNGATED = frozenset(
 QKV_BIAS = frozenset({"qwen2", "qwen2_moe", "qwen2_vl", "qwen2_5_vl", "gpt2", "opt", "phi", "gpt_bigcode"})
 QK_NORM_PREFIXES = ("qwen3", "gemma3", "gemma4")
 FOUR_NORM_PREFIXES = ("gemma2", "gemma3", "gemma4", "glm4")
-STATE_DTYPE_BYTES = {"float32": 4}
 
 
 def layer_kinds(keys: Keys, model_type: str) -> list[LayerKind]:
@@ -49,6 +47,7 @@ def layer_kinds(keys: Keys, model_type: str) -> list[LayerKind]:
     Raises:
         PlanInputError: if a size that the family needs is missing.
     """
+    check_readable(keys, model_type)
     pattern = keys.text("hybrid_override_pattern")
     if pattern:
         return _from_pattern(keys, model_type, pattern)
@@ -76,7 +75,7 @@ def _from_pattern(keys: Keys, model_type: str, pattern: str) -> list[LayerKind]:
     attention, dense = _attention(keys, model_type), _dense(keys, model_type)
     experts = _experts(keys, model_type)
     single = {
-        "M": lambda: LayerKind(mixer=_mamba(keys), feed_forward=None, norms=1),
+        "M": lambda: LayerKind(mixer=second_mamba(keys), feed_forward=None, norms=1),
         "*": lambda: LayerKind(mixer=attention, feed_forward=None, norms=1),
         "-": lambda: LayerKind(mixer=None, feed_forward=dense, norms=1),
         "E": lambda: LayerKind(mixer=None, feed_forward=experts or dense, norms=1),
@@ -90,11 +89,11 @@ def _mixers(keys: Keys, model_type: str, count: int) -> list[Mixer]:
     full = _attention(keys, model_type)
     wide = _global_attention(keys, full)
     windows = _windows(keys, model_type, count)
-    linear = _linear_layers(keys, count)
-    recurrent = _linear_attention(keys) if linear else None
+    states = recurrent_layers(keys, count)
+    recurrent = recurrent_mixer(keys) if states else None
     mixers: list[Mixer] = []
     for index in range(count):
-        if recurrent is not None and index in linear:
+        if recurrent is not None and index in states:
             mixers.append(recurrent)
         else:
             mixers.append(replace(full if windows[index] else wide, window=windows[index]))
@@ -142,11 +141,6 @@ def _norm_width(keys: Keys, model_type: str, heads: int, kv_heads: int, head_dim
     return (heads + kv_heads) * head_dim if per_layer else 0
 
 
-def _state_item_bytes(keys: Keys) -> int:
-    stated = keys.text("mamba_ssm_dtype", "mamba_ssm_cache_dtype")
-    return STATE_DTYPE_BYTES.get(stated, 2)
-
-
 def _latent(keys: Keys) -> LatentAttention:
     return LatentAttention(
         heads=keys.size("num_attention_heads"),
@@ -158,38 +152,6 @@ def _latent(keys: Keys) -> LatentAttention:
         index_heads=keys.optional_size("index_n_heads") or 0,
         index_dim=keys.optional_size("index_head_dim") or 0,
     )
-
-
-def _mamba(keys: Keys) -> Mamba:
-    return Mamba(
-        heads=keys.size("mamba_num_heads", "mamba_n_heads"),
-        head_dim=keys.size("mamba_head_dim", "mamba_d_head"),
-        groups=keys.size("n_groups", "mamba_n_groups"),
-        state_size=keys.size("ssm_state_size", "mamba_d_state"),
-        conv_kernel=keys.size("conv_kernel", "mamba_d_conv"),
-        state_item_bytes=_state_item_bytes(keys),
-    )
-
-
-def _linear_attention(keys: Keys) -> LinearAttention:
-    return LinearAttention(
-        key_heads=keys.size("linear_num_key_heads"),
-        value_heads=keys.size("linear_num_value_heads"),
-        key_dim=keys.size("linear_key_head_dim"),
-        value_dim=keys.size("linear_value_head_dim"),
-        conv_kernel=keys.size("linear_conv_kernel_dim"),
-        state_item_bytes=_state_item_bytes(keys),
-    )
-
-
-def _linear_layers(keys: Keys, count: int) -> frozenset[int]:
-    if not keys.has("linear_num_key_heads"):
-        return frozenset()
-    types = keys.names("layer_types")
-    if len(types) == count:
-        return frozenset(i for i, kind in enumerate(types) if kind == "linear_attention")
-    interval = keys.optional_size("full_attention_interval") or 4
-    return frozenset(i for i in range(count) if (i + 1) % interval)
 
 
 def _windows(keys: Keys, model_type: str, count: int) -> list[int | None]:
@@ -213,6 +175,8 @@ def _windows(keys: Keys, model_type: str, count: int) -> list[int | None]:
 
 
 def _dense(keys: Keys, model_type: str) -> DenseMlp:
+    if model_type == "granitemoehybrid" and not keys.optional_size("num_local_experts"):
+        return DenseMlp(intermediate=keys.size("shared_intermediate_size"))
     names = ("intermediate_size_mlp", "intermediate_size", "n_inner", "ffn_hidden_size", "ffn_dim")
     width = keys.optional_size(*names) or 4 * keys.size("hidden_size", "n_embd", "d_model")
     return DenseMlp(
@@ -264,6 +228,8 @@ def _is_sparse(keys: Keys, index: int) -> bool:
         return index < len(frequency) and frequency[index] != 0
     if index < (keys.optional_size("first_k_dense_replace", "first_k_dense_layers") or 0):
         return False
+    if keys.has("expert_layer_period"):
+        return index % keys.size("expert_layer_period") == (keys.optional_size("expert_layer_offset") or 0)
     step = keys.optional_size("decoder_sparse_step", "interleave_moe_layer_step", "moe_layer_freq") or 1
     offset = index + 1 if keys.has("decoder_sparse_step", "interleave_moe_layer_step") else index
     return offset % step == 0

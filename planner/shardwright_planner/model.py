@@ -44,13 +44,17 @@ class LatentAttention:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mamba:
-    """A Mamba-2 mixer: a state per sequence instead of a cache per token."""
+    """A Mamba mixer: a state per sequence instead of a cache per token.
+
+    ``step_rank`` is that of Mamba-1's step projection, 0 for Mamba-2.
+    """
 
     heads: int
     head_dim: int
     groups: int
     state_size: int
     conv_kernel: int
+    step_rank: int = 0
     state_item_bytes: int = 2
 
 
@@ -122,6 +126,7 @@ class Quantization:
     bytes_per_parameter: float
     group_size: int | None = None
     block: tuple[int, int] | None = None
+    expert_bytes_per_parameter: float | None = None  # of routed experts, where they have another format
     experts_only: bool = False
     quantizes_head: bool = False
     activation_bits: int = 16

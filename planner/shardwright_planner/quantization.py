@@ -7,6 +7,7 @@ carries a 16-bit scale and, where zero points are stored, one packed zero.
 import fnmatch
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from shardwright_planner.errors import PlanInputError
 from shardwright_planner.model import Quantization
@@ -75,38 +76,74 @@ def _grouped(method: str) -> Callable[[Mapping[str, object]], Quantization]:
     return read
 
 
-def _compressed(section: Mapping[str, object]) -> Quantization:
-    groups = _mapping(section.get("config_groups"))
-    first = _mapping(next(iter(groups.values()), None))
-    weights = _mapping(first.get("weights"))
-    activations = _mapping(first.get("input_activations"))
-    bits = _integer(weights.get("num_bits"), 8)
-    group = _integer(weights.get("group_size"), 0)
-    block = _pair(weights.get("block_structure"))
-    if weights.get("type") == "float" and bits == 4:
-        rate, group = (NVFP4_BYTES, 16) if group in {0, 16} else (MXFP4_BYTES, 32)
-    elif weights.get("type") == "float" or group <= 0:
-        rate = bits / 8
-    else:
-        rate = _integer_rate(bits, group, zeros=weights.get("symmetric") is False)
+def _compressed(section: Mapping[str, object], method: str = "compressed-tensors") -> Quantization:
+    groups = [_mapping(group) for group in _mapping(section.get("config_groups")).values()]
+    experts = next((group for group in groups if _targets(group, experts=True)), None)
+    others = next((group for group in groups if _targets(group, experts=False)), None)
+    main = others or experts or (groups[0] if groups else {})
+    scheme = _of_group(main, method)
+    if experts is not None and others is None:
+        scheme = replace(scheme, experts_only=True)
+    elif experts is not None and experts is not others:
+        scheme = replace(scheme, expert_bytes_per_parameter=_of_group(experts, method).bytes_per_parameter)
     cache = _mapping(section.get("kv_cache_scheme"))
-    return Quantization(
-        method="compressed-tensors",
-        bits=bits,
-        bytes_per_parameter=rate,
-        group_size=group if group > 0 else None,
-        block=block,
-        quantizes_head=not _skips_head(section),
-        activation_bits=_integer(activations.get("num_bits"), 16),
+    heads = [group for group in groups if "lm_head" in _names(group)]
+    return replace(
+        scheme,
+        quantizes_head=bool(heads) or (_is_general(main) and not _skips_head(section)),
         kv_cache_dtype="fp8" if cache.get("num_bits") == 8 else None,
     )
+
+
+def _of_group(group: Mapping[str, object], method: str) -> Quantization:
+    weights, activations = _mapping(group.get("weights")), _mapping(group.get("input_activations"))
+    bits = _integer(weights.get("num_bits"), 8)
+    size = _integer(weights.get("group_size"), 0)
+    if weights.get("type") == "float" and bits == 4:
+        rate, size = (NVFP4_BYTES, 16) if size in {0, 16} else (MXFP4_BYTES, 32)
+    elif weights.get("type") == "float" or size <= 0:
+        rate = bits / 8
+    else:
+        rate = _integer_rate(bits, size, zeros=weights.get("symmetric") is False)
+    return Quantization(
+        method=method,
+        bits=bits,
+        bytes_per_parameter=rate,
+        group_size=size if size > 0 else None,
+        block=_pair(weights.get("block_structure")),
+        activation_bits=_integer(activations.get("num_bits"), 16),
+    )
+
+
+def _names(group: Mapping[str, object]) -> tuple[str, ...]:
+    targets = group.get("targets")
+    if isinstance(targets, Sequence) and not isinstance(targets, str):
+        return tuple(map(str, targets))
+    return ()
+
+
+def _is_general(group: Mapping[str, object]) -> bool:
+    # A group without targets, or for a class of layers, applies to every linear layer.
+    return all(name in {"Linear", "FusedMoE"} for name in _names(group))
+
+
+def _targets(group: Mapping[str, object], *, experts: bool) -> bool:
+    # Mixed checkpoints list modules: experts in one format, attention in another. Shared experts are linear
+    # layers like any other.
+    names = [name for name in _names(group) if "lm_head" not in name]
+    if not names or _is_general(group):
+        return not experts
+    return any((".experts" in name or "experts" in name.split("\\.")) is experts for name in names)
 
 
 def _modelopt(section: Mapping[str, object]) -> Quantization:
     algorithm = str(section.get("quant_algo") or "").upper()
     cache = _mapping(section.get("kv_cache_scheme"))
     named = str(section.get("kv_cache_quant_algo") or "").upper() == "FP8"
+    named = named or str(section.get("kv_cache_scheme")).upper() == "FP8"
     kv = "fp8" if named or cache.get("num_bits") == 8 else None
+    if algorithm == "MIXED_PRECISION" and section.get("config_groups"):
+        return replace(_compressed(section, "modelopt_mixed"), kv_cache_dtype=kv)
     if "FP4" in algorithm or "fp4" in str(section.get("quant_method")):
         return Quantization(
             method="modelopt_fp4",
@@ -142,12 +179,15 @@ def _bitsandbytes(section: Mapping[str, object]) -> Quantization:
 
 
 _READERS: dict[str, Callable[[Mapping[str, object]], Quantization]] = {
+    "auto-round": _grouped("inc"),
     "awq": _grouped("awq"),
+    "awq_marlin": _grouped("awq"),
     "bitsandbytes": _bitsandbytes,
     "compressed-tensors": _compressed,
     "fbgemm_fp8": _fbgemm,
     "fp8": _fp8,
     "gptq": _grouped("gptq"),
+    "gptq_marlin": _grouped("gptq"),
     "modelopt": _modelopt,
     "modelopt_fp4": _modelopt,
     "mxfp4": _mxfp4,

@@ -143,6 +143,9 @@ def _indexer(a: LatentAttention, hidden: int) -> Iterator[Matrix]:
 
 
 def _mamba(m: Mamba, hidden: int) -> Iterator[Matrix]:
+    if m.step_rank:
+        yield from _first_mamba(m, hidden)
+        return
     inner = m.heads * m.head_dim
     convolved = inner + 2 * m.groups * m.state_size
     yield Matrix("mixer.in_proj", Part.MIXER, inner + convolved + m.heads, hidden, Split.COLUMN)
@@ -150,6 +153,17 @@ def _mamba(m: Mamba, hidden: int) -> Iterator[Matrix]:
     yield _vector("mixer.scalars", 3 * m.heads, Split.COLUMN)
     yield _vector("mixer.norm", inner, Split.COLUMN)
     yield Matrix("mixer.out_proj", Part.MIXER, hidden, inner, Split.ROW)
+
+
+def _first_mamba(m: Mamba, hidden: int) -> Iterator[Matrix]:
+    inner, rank, state = m.heads, m.step_rank, m.state_size
+    yield Matrix("mamba.in_proj", Part.MIXER, 2 * inner, hidden, Split.COLUMN)
+    yield _vector("mamba.conv1d", inner * (m.conv_kernel + 1), Split.COLUMN)
+    yield Matrix("mamba.x_proj", Part.MIXER, rank + 2 * state, inner, Split.ROW)
+    yield Matrix("mamba.dt_proj", Part.MIXER, inner, rank, Split.COLUMN, bias=True)
+    yield _vector("mamba.scalars", inner * (state + 1), Split.COLUMN)
+    yield _vector("mamba.norms", rank + 2 * state)
+    yield Matrix("mamba.out_proj", Part.MIXER, hidden, inner, Split.ROW)
 
 
 def _linear_attention(a: LinearAttention, hidden: int) -> Iterator[Matrix]:
@@ -167,9 +181,11 @@ def _feed_forward(kind: LayerKind, hidden: int) -> Iterator[Matrix]:
         case DenseMlp() as mlp:
             yield from _dense_mlp(mlp, hidden)
         case Experts() as moe:
+            # Next to a dense block the experts are a block of their own (Gemma 4).
+            prefix = "experts" if kind.beside is not None else "mlp.experts"
             yield Matrix("mlp.gate", Part.ROUTER, moe.count, hidden, Split.REPLICATED, bias=moe.router_bias)
             yield from _mlp(
-                "mlp.experts",
+                prefix,
                 Part.EXPERT,
                 moe.intermediate,
                 moe.latent or hidden,

@@ -146,6 +146,8 @@ class WeightTable:
             return self.dtype_bytes
         if scheme.experts_only and matrix.part is not Part.EXPERT:
             return self.dtype_bytes
+        if matrix.part is Part.EXPERT and scheme.expert_bytes_per_parameter is not None:
+            return scheme.expert_bytes_per_parameter
         return scheme.bytes_per_parameter
 
     def _cost(self, index: int, tensor: int, expert_tensor: int, expert_ranks: int) -> KindCost:

@@ -161,7 +161,7 @@ def test_quantization_is_read_in_the_config_s_own_words(section, method, rate, c
 
 def test_an_unknown_method_is_refused_with_the_known_ones():
     with pytest.raises(
-        PlanInputError, match=r"quant_method is 'exl9', but the known methods are awq, bitsandbytes"
+        PlanInputError, match=r"quant_method is 'exl9', but the known methods are auto-round, awq"
     ):
         model_from_config({**LLAMA, "quantization_config": {"quant_method": "exl9"}}, name="mine")
 
