@@ -45,6 +45,13 @@ class DemandBook:
         """Resources with groups that are held back until there are GPUs."""
         return frozenset(k for k, found in self._current().items() if not all(d.admitted for d in found))
 
+    def has_eased(self, key: Key) -> bool:
+        """Whether a resource wants fewer pods than when its demands were last made."""
+        known = self._known.get(key)
+        if known is None or key not in self._changed:
+            return False
+        return _pods(demands_of(*self._look(key))) < _pods(known)
+
     def _current(self) -> Mapping[Key, tuple[Demand, ...]]:
         for key in self._changed:
             found = demands_of(*self._look(key))
@@ -86,6 +93,10 @@ def demands_of(
         if group not in sets
     ]
     return tuple(found)
+
+
+def _pods(demands: Iterable[Demand]) -> int:
+    return sum(demand.pods for demand in demands)
 
 
 def _demand(

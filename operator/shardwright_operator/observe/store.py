@@ -285,7 +285,7 @@ class Store:
             self._resources[view.key] = view
             if old is not None and replace(view, resource_version=0) == replace(old, resource_version=0):
                 return _NOTHING
-        return frozenset({view.key})
+        return frozenset({view.key}) | self._moving_up(view.key)
 
     def _put_child(self, view: ChildView | None, *, deleted: bool) -> frozenset[Key]:
         if view is None:
@@ -298,14 +298,14 @@ class Store:
             if old is not None and old.uid == view.uid:
                 del children[place]
                 self._forget_empty(view.key)
-            return frozenset({view.key})
+            return frozenset({view.key}) | self._moving_up(view.key)
         if old is not None and old.uid == view.uid:
             if old.resource_version >= view.resource_version:
                 return _NOTHING
             children[place] = view
             if replace(view, resource_version=0) == replace(old, resource_version=0):
                 return _NOTHING
-            return frozenset({view.key})
+            return frozenset({view.key}) | self._moving_up(view.key)
         children[place] = view
         return frozenset({view.key})
 
@@ -358,6 +358,10 @@ class Store:
             return _NOTHING
         self._ground = None
         return self._concerned_by(name)
+
+    def _moving_up(self, key: Key) -> frozenset[Key]:
+        """Keys that wait for GPUs, when a resource before them may have come to want fewer."""
+        return self._demands.waiting() if self._demands.has_eased(key) else _NOTHING
 
     def _concerned_by(self, node: str) -> frozenset[Key]:
         """Keys with a pod on the node, and those that are not Ready and may wait for such a one."""
