@@ -18,6 +18,8 @@ from shardwright_planner.tensor_bytes import Tensor, TensorBytes, header_tensors
 
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
+QUANTIZATION = "hf_quant_config.json"
+"""ModelOpt writes what it did into a file of its own, where older versions left config.json as it was."""
 LARGEST_HEADER = 100_000_000
 """Bytes; the format's own bound on a header (safetensors, README)."""
 
@@ -60,7 +62,10 @@ def read_folder(path: str) -> Checkpoint:
     if not folder.is_dir():
         message = f"{path} is no folder; give the one that holds config.json."
         raise InputError(message)
-    config = read_config(str(folder))
+    beside = folder / QUANTIZATION
+    config = with_quantization(
+        read_config(str(folder)), read_config(str(beside)) if beside.is_file() else None
+    )
     names, stated = _files(folder)
     if any(not (folder / name).is_file() for name in names):
         return Checkpoint(source=path, config=config, total_bytes=stated)
@@ -92,6 +97,14 @@ def index_files(index: Mapping[str, Any], source: str) -> tuple[list[str], int]:
     metadata = index.get("metadata")
     size = metadata.get("total_size") if isinstance(metadata, dict) else None
     return names, int(size) if isinstance(size, int | float) and size > 0 else 0
+
+
+def with_quantization(config: Mapping[str, Any], beside: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The config with the section that stands in ModelOpt's own file, unless it has one."""
+    section = (beside or {}).get("quantization")
+    if not isinstance(section, dict) or config.get("quantization_config"):
+        return dict(config)
+    return {**config, "quantization_config": {"quant_method": "modelopt", **section}}
 
 
 def _files(folder: Path) -> tuple[list[str], int]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shardwright_operator.cli.checkpoint import Checkpoint
+from shardwright_operator.cli.checkpoint import QUANTIZATION, Checkpoint, with_quantization
 from shardwright_operator.cli.console import InputError
 from shardwright_operator.cli.documents import read_config
 from shardwright_planner import PlanInputError
@@ -113,21 +113,27 @@ class _Session:
     def _asked(self, kept: "_Kept | None") -> Checkpoint:
         place = self._place
         api = self._library.HfApi(endpoint=place.endpoint, library_name="shardwright")
-        commit = api.model_info(place.name, revision=place.revision, timeout=TIMEOUT_S).sha
+        facts = api.model_info(place.name, revision=place.revision, timeout=TIMEOUT_S)
+        commit = facts.sha
         if kept is not None and kept.commit == commit:
             return kept.checkpoint
-        path = api.hf_hub_download(place.name, "config.json", revision=commit, etag_timeout=TIMEOUT_S)
-        config = read_config(str(path))
+        there = {sibling.rfilename for sibling in facts.siblings or ()}
+        config = self._file(api, commit, "config.json")
+        beside = self._file(api, commit, QUANTIZATION) if QUANTIZATION in there else None
         tensors, files = self._tensors(api, commit)
         found = Checkpoint(
             source=f"{place.words} (commit {str(commit)[:8]})",
-            config=config,
+            config=with_quantization(config, beside),
             tensors=tensors,
             total_bytes=sum(tensor.stored_bytes for tensor in tensors),
             files=files,
         )
         _Kept(commit=str(commit), checkpoint=found).write(place)
         return found
+
+    def _file(self, api: Any, commit: str, name: str) -> dict[str, Any]:
+        path = api.hf_hub_download(self._place.name, name, revision=commit, etag_timeout=TIMEOUT_S)
+        return read_config(str(path))
 
     def _tensors(self, api: Any, commit: str) -> tuple[tuple[Tensor, ...], int]:
         try:

@@ -131,6 +131,15 @@ def test_what_is_there_is_told(
     assert "copy it into spec.model.config" in " ".join(answer.out.split())
 
 
+def test_what_modelopt_wrote_beside_the_config_counts(run: Run, tmp_path: Path) -> None:
+    quantization = {"quantization": {"quant_algo": "FP8", "kv_cache_quant_algo": "FP8"}}
+    path = folder(tmp_path, {"hf_quant_config.json": quantization})
+
+    found = planned(run, "--model-dir", path)
+
+    assert (found["quantization"], found["kvCacheDtype"][:3]) == ("modelopt", "fp8")
+
+
 @pytest.mark.parametrize(
     ("files", "said"),
     [

@@ -160,6 +160,16 @@ def test_no_safetensors_leaves_the_config(hub: TinyHub, run: Run) -> None:
     assert "it has no safetensors files" in " ".join(answer.out.split())
 
 
+def test_what_modelopt_wrote_beside_the_config_counts(hub: TinyHub, run: Run) -> None:
+    quantization = {"quantization": {"quant_algo": "FP8", "kv_cache_quant_algo": "FP8"}}
+    files = {"config.json": CONFIG, "hf_quant_config.json": quantization}
+    hub.models[NAME] = HubModel(files={name: json.dumps(data).encode() for name, data in files.items()})
+
+    answer = run("plan", "--model", NAME, "--hub", "--gpu", "H100", *HARDWARE[2:], "-o", "json")
+
+    assert json.loads(answer.out)["quantization"] == "modelopt"
+
+
 def test_the_token_of_the_environment_opens_a_gated_model(
     hub: TinyHub, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
