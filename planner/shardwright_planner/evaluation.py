@@ -85,6 +85,21 @@ def judge(bench: Workbench, layout: Layout, pins: Pins) -> Candidate:
     return Candidate(bench=bench, layout=layout, fit=fit)
 
 
+def evened(candidate: Candidate, pins: Pins) -> Candidate:
+    """The candidate with another partition, where its stages are so uneven that one holds much more cache.
+
+    Looked at for the chosen candidate alone, since it costs more than judging one.
+    """
+    layout, fit = candidate.layout, candidate.fit
+    if fit is None or layout.pipeline == 1 or not layout.own_partition or pins.pipeline_partition is not None:
+        return candidate
+    found = candidate.bench.roomier(layout, fit)
+    if found is None:
+        return candidate
+    other = replace(candidate, layout=found[0], fit=found[1], latency=None).timed()
+    return other if other.fits and (other.meets or not candidate.meets) else candidate
+
+
 def judged(
     bench: Workbench, pool: Pool, pins: Pins, *, least_nodes: int = 1, whole: bool = False
 ) -> list[Candidate]:

@@ -7,7 +7,7 @@ from shardwright_planner.answer import infeasible_plan, plan_of
 from shardwright_planner.candidates import check_pins
 from shardwright_planner.choice import choose, nearest
 from shardwright_planner.errors import PlanInputError
-from shardwright_planner.evaluation import Candidate, judged, timed
+from shardwright_planner.evaluation import Candidate, evened, judged, timed
 from shardwright_planner.legality import Legality
 from shardwright_planner.plan import Plan
 from shardwright_planner.remedies import fit_remedies, speed_remedies
@@ -33,6 +33,10 @@ def plan(request: PlanRequest) -> Plan:
         if closest is None:
             raise _all_illegal(found)
         return infeasible_plan(request, closest, found, fit_remedies(request, closest))
+    better = evened(chosen, request.pins)
+    if better is not chosen:
+        found = [better if candidate is chosen else candidate for candidate in found]
+        chosen = better
     if chosen.meets:
         return plan_of(request, chosen, found, ())
     refused = request.service_level.policy is Policy.REQUIRE
