@@ -188,8 +188,8 @@ def _summed(members: dict[Spec, list[int]], layer_count: int, largest: int) -> C
 
 
 def _tokens_per_page(spec: Spec, page: int, block: int) -> int:
-    # Pages have one size (unify_kv_cache_spec_page_size): a type with fewer bytes per token gets longer blocks
-    # where its page divides the common one, and is padded elsewhere.
+    # Pages have one size (unify_kv_cache_spec_page_size): a type with fewer bytes per token gets longer
+    # blocks where its page divides the common one, and is padded elsewhere.
     if not spec.token_bytes or page % (spec.token_bytes * block):
         return block
     return page // spec.token_bytes

@@ -95,7 +95,7 @@ def test_the_memory_table_names_what_each_layout_holds_or_lacks():
     assert by_label["TP2"].note.startswith("weights of 65.7 GiB per GPU leave no cache")
     assert by_label["TP8 x PP2"].fits
     assert by_label["TP8 x PP2"].tokens > 2 * by_label["TP8"].tokens
-    text = render_memory(rows)
+    text = render_memory(rows, width=400)
     assert text.count("\n") == len(rows)
 
 
