@@ -32,6 +32,8 @@ CHILD_RESOURCES = (
     "services",
     "networkpolicies.networking.k8s.io",
     "poddisruptionbudgets.policy",
+    "configmaps",
+    "jobs.batch",
 )
 LEADER, WORKER = "llama-0-leader-0", "llama-0-worker-1"
 
