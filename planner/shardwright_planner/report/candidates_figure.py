@@ -66,7 +66,7 @@ def _timed(plan: Plan, timed: Sequence[tuple[Row, float]], x: Scale, floor: floa
     parts = list(_rows(x, y))
     if goal is not None:
         parts.append(line(x.start, y(goal), x.end, y(goal), "limit"))
-        parts.append(text(x.end, y(goal) - 6, f"goal {time_text(goal)}", "limit-label", "end"))
+        parts.append(text(x.start + 6, y(goal) - 6, f"goal {time_text(goal)}", "limit-label"))
     if len(front) > 1:
         parts.append(path([(px, py) for _, _, px, py in front], "front"))
     ordered = sorted(spots, key=lambda spot: (spot[0].chosen, spot[0].meets))
