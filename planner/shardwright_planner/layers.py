@@ -48,8 +48,8 @@ def layer_kinds(keys: Keys, model_type: str) -> list[LayerKind]:
         PlanInputError: if a size that the family needs is missing.
     """
     check_readable(keys, model_type)
-    pattern = keys.text("hybrid_override_pattern")
-    if pattern:
+    pattern = keys.text("hybrid_override_pattern") or _pattern(keys.names("layers_block_type"))
+    if pattern and model_type.startswith("nemotron_h"):
         return _from_pattern(keys, model_type, pattern)
     count = keys.size("num_hidden_layers", "n_layer", "num_layers", "n_layers")
     norms = 4 if model_type.startswith(FOUR_NORM_PREFIXES) else 2
@@ -68,6 +68,11 @@ def layer_kinds(keys: Keys, model_type: str) -> list[LayerKind]:
             )
         )
     return kinds
+
+
+def _pattern(types: tuple[str, ...]) -> str:
+    letters = {"mamba": "M", "attention": "*", "mlp": "-", "moe": "E"}
+    return "".join(letters.get(kind, "") for kind in types)
 
 
 def _from_pattern(keys: Keys, model_type: str, pattern: str) -> list[LayerKind]:

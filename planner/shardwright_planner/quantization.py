@@ -194,6 +194,9 @@ _READERS: dict[str, Callable[[Mapping[str, object]], Quantization]] = {
 }
 
 
+_ELSEWHERE = re.compile(r"(^|[._*])(mtp|vision|visual|audio|draft|eagle)")
+
+
 def skipped_modules(section: Mapping[str, object]) -> tuple[str, ...]:
     """Entries of the ignore list, under whichever of its names the method uses."""
     for key in ("ignore", "modules_to_not_convert", "ignored_layers", "exclude_modules"):
@@ -211,6 +214,8 @@ class SkipList:
     """
 
     def __init__(self, entries: Sequence[str]) -> None:
+        # Lists also name layers of encoders and of draft heads, whose numbers are not the decoder's.
+        entries = [entry for entry in entries if not _ELSEWHERE.search(entry.partition("layers.")[0])]
         self._expressions = [re.compile(entry[3:]) for entry in entries if entry.startswith("re:")]
         plain = {_tail(entry) for entry in entries if not entry.startswith("re:")}
         self._globs = [entry for entry in plain if "*" in entry]

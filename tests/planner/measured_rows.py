@@ -40,6 +40,7 @@ CHANNEL_FP8 = {
         "all": {"weights": {"num_bits": 8, "type": "float"}, "input_activations": {"num_bits": 8}}
     },
 }
+BLOCK_FP8 = {"quant_method": "fp8", "weight_block_size": [128, 128]}
 CHANNEL_INT8 = {
     "quant_method": "compressed-tensors",
     "ignore": ["lm_head"],
@@ -148,7 +149,7 @@ def capacity_row(row: Row) -> CapacityRow:
     if "spec decode" in row.get("notes", ""):
         raise Unscored("notes (speculative decoding)")
     version = _version(row.get("vllm_version", ""))
-    model = _model(row.get("model_id", ""), row.get("quantization", ""))
+    model = _model(row.get("model_id", ""))
     gpu = _gpu(row.get("gpu", ""))
     tensor = _whole(row.get("tp", ""))
     if tensor is None:
@@ -201,10 +202,7 @@ def latency_row(row: Row) -> LatencyRow:
     Raises:
         Unscored: naming the first column without which nothing can be asked.
     """
-    scheme = row.get("gemm_quant_mode", "").strip().lower()
-    model = _model(row.get("model_path", ""), scheme if scheme != "nvfp4" else "")
-    if scheme == "fp8" and model.quantization is None:
-        model = replace(model, quantization=parse_quantization(CHANNEL_FP8))
+    model = _stored(_model(row.get("model_path", "")), row.get("gemm_quant_mode", "").strip().lower())
     system = row.get("system", "")
     gpu = _gpu(system.replace("_", "-"))
     needed = {name: _number(row.get(name, "")) for name in ("isl", "osl", "batch_size", "tp_size")}
@@ -249,6 +247,17 @@ def latency_row(row: Row) -> LatencyRow:
     )
 
 
+def _stored(model: ModelFacts, mode: str) -> ModelFacts:
+    # The file's mode says which checkpoint of the model ran; a native format is kept as it is.
+    stored = model.quantization.method if model.quantization else ""
+    if mode.startswith("fp8") and not stored:
+        section = BLOCK_FP8 if "block" in mode else CHANNEL_FP8
+        return replace(model, quantization=parse_quantization(section))
+    if mode == "nvfp4" and stored not in {"mxfp4", "modelopt_fp4", "modelopt_mixed"}:
+        return replace(model, quantization=parse_quantization(NVFP4))
+    return model
+
+
 def _peers(row: Row) -> Iterator[tuple[str, tuple[float | None, float | None]]]:
     for name in ("aic_silicon", "aic_sol", "fit9"):
         pair = (_number(row.get(f"{name}_tpot_ms", "")), _number(row.get(f"{name}_ttft_ms", "")))
@@ -274,14 +283,14 @@ def _gpu(text: str) -> Gpu:
     raise Unscored("gpu")
 
 
-def _model(name: str, scheme: str) -> ModelFacts:
-    found = find_model(name) or _by_ending(name, scheme) or _by_basename(name)
+def _model(name: str) -> ModelFacts:
+    found = find_model(name) or _by_basename(name) or _by_ending(name)
     if found is None:
         raise Unscored("model_id")
     return found
 
 
-def _by_ending(name: str, scheme: str) -> ModelFacts | None:
+def _by_ending(name: str) -> ModelFacts | None:
     for ending, section in ENDINGS:
         base = re.sub(ending, "", name, flags=re.IGNORECASE)
         if base == name:
