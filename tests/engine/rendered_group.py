@@ -1,30 +1,35 @@
 """A group as the operator renders it, and each rank's command as Kubernetes would start it.
 
-Manifests come out of the operator's own decision about a new resource. What the API server, the StatefulSet
-controller and the kubelet add is done here by their rules: pod names and the index label, values of the
-downward API, ``$(NAME)`` in the environment and in arguments.
+Manifests are those of ``shardwright render``, hence of the operator's own decision about a new resource. What
+the API server, the StatefulSet controller and the kubelet add is done here by their rules: pod names and the
+index label, values of the downward API, ``$(NAME)`` in the environment and in arguments.
 """
 
+import contextlib
+import io
+import json
 import re
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
-from shardwright_operator.api.constants import Label
+from shardwright_operator.api.constants import API_VERSION, KIND, Label
+from shardwright_operator.build.command import MODEL_FOLDER
 from shardwright_operator.build.revision import from_manifest
-from shardwright_operator.decide.decision import Apply
-from shardwright_operator.decide.deployment import decide
-from shardwright_operator.decide.target import DecideSettings
-from shardwright_operator.observe.views import Key, Observed, ResourceView
+from shardwright_operator.cli.main import main
 from shardwright_planner.plan import Plan
 
+# vLLM imports Ray as soon as it is named. This environment has none, and the CPU build would refuse it ("current
+# platform cpu does not support ray"): the name is taken out, and the launcher's words have a test of their own.
+RAY = ("--distributed-executor-backend", "ray")
 NAME, NAMESPACE, GROUP = "model", "serving", 0
 _REFERENCE = re.compile(r"\$(\$|\(([A-Za-z_][-A-Za-z0-9_.]*)\))")
 
 
 class NotRenderedError(ValueError):
-    """The operator would apply nothing; the message is its condition's."""
+    """The operator would apply nothing; the message says why."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,23 +82,21 @@ def rendered_group(spec: Mapping[str, Any]) -> RenderedGroup:
 
 
 def _manifests(spec: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    key = Key(namespace=NAMESPACE, name=NAME)
-    resource = ResourceView(
-        key=key,
-        uid="7c3c1f5e-0000-4000-8000-000000000001",
-        generation=1,
-        resource_version=1,
-        deleting=False,
-        spec=spec,
-        status={},
-    )
-    settings = DecideSettings(operator_version="0.1.0")
-    decision = decide(Observed(key=key, resource=resource), datetime(2026, 1, 1, tzinfo=UTC), settings)
-    writes = [write for stage in decision.stages for write in stage if isinstance(write, Apply)]
-    found = [write.manifest for write in writes]
-    if not any(manifest["kind"] == "StatefulSet" for manifest in found):
-        conditions = (decision.status or {}).get("conditions", ())
-        raise NotRenderedError("; ".join(c["message"] for c in conditions if c["status"] == "False"))
+    resource = {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "metadata": {"name": NAME, "namespace": NAMESPACE},
+        "spec": {"replicas": 1, **spec},
+    }
+    said, complained = io.StringIO(), io.StringIO()
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        json.dump(resource, file)
+        file.flush()
+        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(complained):
+            code = main(["render", "-f", file.name, "-o", "json"])
+    if code != 0:
+        raise NotRenderedError(complained.getvalue().strip())
+    found: list[Mapping[str, Any]] = json.loads(said.getvalue())["items"]
     return found
 
 
@@ -133,3 +136,19 @@ def _expanded(text: str, env: Mapping[str, str]) -> str:
         return "$" if match[1] == "$" else env.get(match[2], match[0])
 
     return _REFERENCE.sub(value, text)
+
+
+def words_for_this_machine(rank: Rank, claim: Path) -> list[str]:
+    """The words after ``vllm serve`` with the claim's folder where it is here, and without Ray's name."""
+    model, *words = rank.serve
+    assert model.startswith(f"{MODEL_FOLDER}/")
+    return [str(claim / model.removeprefix(f"{MODEL_FOLDER}/")), *(word for word in words if word not in RAY)]
+
+
+def variables(rank: Rank) -> dict[str, str]:
+    """The environment as far as vLLM's configuration reads it; folders are those of this machine."""
+    return {
+        name: value
+        for name, value in rank.env.items()
+        if name.startswith(("VLLM_", "GLOO_", "NCCL_")) and not name.endswith("_ROOT")
+    }

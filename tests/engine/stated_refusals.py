@@ -37,6 +37,11 @@ OURS = (
         reason="vLLM divides the key heads without a remainder check, and a rank would have none",
     ),
     Stated(
+        pattern=r"^mlp\.shared_expert\.\w+ has width \d+, which does not divide by TP",
+        reason="with attention DP, TP and expert parallelism together vLLM copies the shared expert to every "
+        "rank instead of cutting it; a width that does not divide exists in no published model",
+    ),
+    Stated(
         pattern=r"over \d+ ranks leave some empty",
         reason="vLLM would start expert ranks without experts, whose GPUs hold nothing of them",
     ),
@@ -56,6 +61,11 @@ _MOE = (
 )
 _ORACLE = r"^vllm/model_executor/layers/fused_moe/oracle/"
 CPU = (
+    Stated(
+        pattern=r"No Unquantized MoE backend supports",
+        where=_ORACLE + r"unquantized\.py",
+        reason="the CPU's kernel of experts with biases takes widths in steps that a GPU's does not ask for",
+    ),
     Stated(pattern=r"No WNA16 MoE backend supports", where=_ORACLE + r"int_wna16\.py", reason=_MOE),
     Stated(pattern=r"No Int8 MoE backend supports", where=_ORACLE + r"int8\.py", reason=_MOE),
     Stated(pattern=r"No NvFp4 MoE backend supports", where=_ORACLE + r"nvfp4\.py", reason=_MOE),

@@ -46,7 +46,7 @@ def _family(architecture: str, model_type: str, **keys: Any) -> Config:
 
 
 _LATENT: Config = {
-    "q_lora_rank": 192,
+    "q_lora_rank": 256,
     "kv_lora_rank": 512,
     "qk_nope_head_dim": 128,
     "qk_rope_head_dim": 64,

@@ -4,18 +4,15 @@ import pytest
 
 from engine_parser import ParserService
 from group_matrix import LENGTH, GroupCase, group_cases
-from rendered_group import Rank, RenderedGroup, rendered_group
-from shardwright_operator.build.command import DATA_PARALLEL_PORT, MASTER_PORT, MODEL_FOLDER
+from rendered_group import Rank, RenderedGroup, rendered_group, variables, words_for_this_machine
+from shardwright_operator.build.command import DATA_PARALLEL_PORT, MASTER_PORT
 from synthetic_models import ModelFolders
 
 pytestmark = pytest.mark.engine
 CASES = tuple(group_cases())
-# The CPU build answers "current platform cpu does not support ray" to the executor's name alone, so that the
-# name is taken out for it; what it says about a GPU is Ray's own business (tests of the launcher's words).
 # Without AMX the CPU build has no chunked prefill for latent attention and raises the tokens of a step to the
 # longest request (vLLM 0.32 platforms/cpu.py, check_and_update_config).
 CPU_ALTERS = {"deepseek-v3": {"maxBatchedTokens"}}
-RAY = ("--distributed-executor-backend", "ray")
 
 
 def test_there_are_enough_groups() -> None:
@@ -44,26 +41,9 @@ def test_each_rank_is_what_the_plan_says(case: GroupCase, vllm: ParserService, m
 
 
 def _facts(vllm: ParserService, models: ModelFolders, rank: Rank) -> dict[str, object]:
-    answer = vllm.ask(words_for_this_machine(rank, models), variables(rank))
+    answer = vllm.ask(words_for_this_machine(rank, models.root), variables(rank))
     assert answer.refusal is None, answer.refusal
     return {key: answer.facts[key] for key in _KEYS}
-
-
-def words_for_this_machine(rank: Rank, models: ModelFolders) -> list[str]:
-    """The words with the claim's folder where it is here, and without what only a GPU build can take."""
-    model, *words = rank.serve
-    assert model.startswith(f"{MODEL_FOLDER}/")
-    words = [word for word in words if word not in RAY]
-    return [str(models.root / model.removeprefix(f"{MODEL_FOLDER}/")), *words]
-
-
-def variables(rank: Rank) -> dict[str, str]:
-    """The environment as far as vLLM's configuration reads it; folders are those of this machine."""
-    return {
-        name: value
-        for name, value in rank.env.items()
-        if name.startswith(("VLLM_", "GLOO_", "NCCL_")) and not name.endswith("_ROOT")
-    }
 
 
 _KEYS = (
