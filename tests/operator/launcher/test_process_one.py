@@ -76,8 +76,18 @@ import os, subprocess, sys, time
 subprocess.run([sys.executable, "-c", "import subprocess; subprocess.Popen(['sleep', '0.2'])"])
 leaves = "import subprocess; subprocess.Popen(['sleep', '60'], start_new_session=True)"
 subprocess.run([sys.executable, "-c", leaves])
-time.sleep(1.5)
-states = [open(f"/proc/{p}/stat").read().split()[2] for p in os.listdir("/proc") if p.isdigit()]
+def states():
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            found.append(open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[0])
+        except OSError:
+            pass
+    return found
+deadline = time.monotonic() + 15
+while (len(states()), states().count("Z")) != (3, 0) and time.monotonic() < deadline:
+    time.sleep(0.1)
+states = states()
 print("zombies", states.count("Z"), "all", len(states))
 print("Worker proc VllmWorker-1 died unexpectedly")
 """
