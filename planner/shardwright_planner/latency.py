@@ -36,6 +36,7 @@ class Calibration:
     pcie_reduce_latency_s: float = 20e-6
     network_reduce_latency_s: float = 60e-6
     network_efficiency: float = 0.7
+    tcp_efficiency: float = 0.4  # without RDMA: copies through the host's memory; not measured
     send_latency_s: float = 10e-6
     front_s: float = 0.0257
     wave_share: float = (
@@ -108,6 +109,11 @@ class StepClock:
         self.calibration = calibration
         self.counter = WorkCounter(setting, table, layout)
 
+    @property
+    def _network(self) -> float:
+        c = self.calibration
+        return c.tcp_efficiency if self.setting.pool.rdma is False else c.network_efficiency
+
     def step(self, batch: Batch) -> Step:
         """One step over all stages."""
         return self.priced(self.counter.step(batch))
@@ -166,23 +172,21 @@ class StepClock:
         if layout.tensor == 1:
             return 0.0
         if layout.crosses_nodes:
-            return c.network_reduce_latency_s + ideal / c.network_efficiency
+            return c.network_reduce_latency_s + ideal / self._network
         on_nvlink = layout.tensor <= self.setting.pool.gpu.nvlink_domain
         latency = c.reduce_latency_s if on_nvlink else c.pcie_reduce_latency_s
         return latency + ideal / c.nvlink_efficiency
 
     def _sent_s(self, ideal: float) -> float:
         c = self.calibration
-        return c.send_latency_s + ideal / (
-            c.network_efficiency if self.layout.nodes > 1 else c.nvlink_efficiency
-        )
+        return c.send_latency_s + ideal / (self._network if self.layout.nodes > 1 else c.nvlink_efficiency)
 
     def _exchanged_s(self, ideal: float) -> float:
         c = self.calibration
         if not ideal:
             return 0.0
         if self.layout.nodes > 1:
-            return c.network_reduce_latency_s + ideal / c.network_efficiency
+            return c.network_reduce_latency_s + ideal / self._network
         return 2.0 * c.reduce_latency_s + ideal / c.nvlink_efficiency
 
     def work(self) -> LoadWork:

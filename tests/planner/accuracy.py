@@ -19,6 +19,7 @@ from scores import (
     capacity_score,
     capacity_summary,
     grouped,
+    is_impossible,
     latency_left_out,
     latency_scores,
     latency_summary,
@@ -69,6 +70,7 @@ def _latency(rows: Sequence[Row]) -> dict[str, object]:
     return {
         "rows": counted,
         "pipelineRows": sum(row.layout.pipeline > 1 for row in usable),
+        "fasterThanTheHardware": [point.row.id for point in sample if is_impossible(point)],
         "shippedConstants": latency_summary(latency_scores(sample)),
         "leaveOneModelOut": latency_summary(left_out) if left_out else None,
         "comparators": {title: latency_summary(peer_scores(usable, name)) for name, title in PEERS.items()},
@@ -139,6 +141,8 @@ def _capacity_cells(summary: Mapping) -> tuple[str, ...]:
 
 def _latency_text(part: Mapping) -> Iterator[str]:
     yield from _rows_text("Latency", part)
+    odd = part["fasterThanTheHardware"]
+    yield f"  rows measured faster than the memory's peak rate allows (scored all the same): {len(odd)}"
     head = ("TPOT", "TTFT", "order", "order >5 %", "20 ms", "30 ms", "50 ms")
     yield _line("median / 90th percentile of |error|; false accepts / rejects", head)
     for title in ("shippedConstants", "leaveOneModelOut"):

@@ -131,6 +131,12 @@ def latency_left_out(sample: Sequence[Point]) -> list[LatencyScore]:
     return found
 
 
+def is_impossible(point: Point) -> bool:
+    """Whether a point was measured faster than reading weights and cache once takes at the peak rate."""
+    least = sum(stage.times * (stage.weights_s + stage.cache_s) for stage in point.work.decode.stages)
+    return point.row.token_s < least
+
+
 def peer_scores(rows: Iterable[LatencyRow], name: str) -> list[LatencyScore]:
     """What another predictor in the file says; its verdict has no margin."""
     return [
