@@ -104,6 +104,9 @@ def _engine(spec: ModelDeploymentSpec, plan: Plan, startup_s: int) -> dict[str, 
     }
     if plan.pipeline_partition is not None:
         found["VLLM_PP_LAYER_PARTITION"] = ",".join(str(layers) for layers in plan.pipeline_partition)
+    if any(argument.startswith("--kv-transfer-config") for argument in spec.engine.extra_args or ()):
+        # Peers dial it, so that vLLM's own localhost would lead each engine back to itself (kthena PR 1781).
+        found["VLLM_NIXL_SIDE_CHANNEL_HOST"] = "$(VLLM_HOST_IP)"
     if uses_ray(spec, plan):
         # Without an address vLLM starts a Ray of its own and waits for ever for the other nodes' GPUs.
         found["RAY_ADDRESS"] = f"{LEADER_ADDRESS}:{RAY_PORT}"

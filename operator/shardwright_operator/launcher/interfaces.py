@@ -45,6 +45,33 @@ def local_address_to(address: str) -> str:
         return str(probe.getsockname()[0])
 
 
+def is_own(address: str) -> bool:
+    """Whether this pod has the address, on whichever interface and among however many."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind((address, 0))
+        except OSError:
+            return False
+    return True
+
+
+def routed_interface(address: str, table: Path = Path("/proc/net/route")) -> str | None:
+    """The interface of the most specific IPv4 route to the address; None without one, and for IPv6."""
+    try:
+        wanted = int(ipaddress.IPv4Address(address))
+        lines = table.read_text().splitlines()[1:]
+    except (ValueError, OSError):
+        return None
+    found: list[tuple[int, str]] = []
+    for fields in (line.split() for line in lines):
+        # Numbers are hexadecimal in the machine's own byte order.
+        target, mask = (int.from_bytes(bytes.fromhex(fields[i])[::-1], "big") for i in (1, 7))
+        if wanted & mask == target:
+            found.append((mask, fields[0]))
+    return max(found, default=(0, None))[1]
+
+
 def interface_of(address: str) -> str | None:
     """The interface that has this address."""
     wanted = ipaddress.ip_address(address.partition("%")[0])

@@ -24,6 +24,8 @@ NCCL_INTERFACE = "NCCL_SOCKET_IFNAME"
 NCCL_FAMILY = "NCCL_SOCKET_FAMILY"
 GLOO_INTERFACE = "GLOO_SOCKET_IFNAME"
 OWN_ADDRESS = "VLLM_HOST_IP"
+TOKEN = "HF_TOKEN"  # noqa: S105 - the name of a variable
+_NO_TOKEN = frozenset({"", "none", "null", "<no value>"})
 GIB = 1024**3
 MEMORY_PATIENCE_S = 60.0
 """How long memory may be missing at the start: a pod of an older group may still be giving its own back."""
@@ -173,7 +175,7 @@ def check_own_address(environment: Mapping[str, str]) -> None:
         raise LauncherError(
             reasons.CONFIG_REJECTED, f"{OWN_ADDRESS} is {given}, at which peers would dial themselves"
         )
-    if interfaces.interface_of(given) is None:
+    if not interfaces.is_own(given):
         raise LauncherError(
             reasons.CONFIG_REJECTED, f"{OWN_ADDRESS} is {given}, which no interface of this pod has"
         )
@@ -187,7 +189,8 @@ def resolved_interface(leader_address: str) -> str:
         raise LauncherError(
             reasons.CONFIG_REJECTED, f"there is no route to the leader at {leader_address}: {error}"
         ) from error
-    found = interfaces.interface_of(local)
+    # An interface may have several addresses, of which only the first is found by asking for it.
+    found = interfaces.interface_of(local) or interfaces.routed_interface(leader_address)
     if found is None or interfaces.is_loopback(found):
         raise LauncherError(
             reasons.CONFIG_REJECTED,
@@ -195,6 +198,16 @@ def resolved_interface(leader_address: str) -> str:
             "over which no peer can dial back; give spec.network.socketInterface",
         )
     return found
+
+
+def check_token(environment: Mapping[str, str]) -> None:
+    """A Hub token, where there is one, is more than a templating tool's word for nothing."""
+    token = environment.get(TOKEN)
+    if token is not None and token.strip().lower() in _NO_TOKEN:
+        raise LauncherError(
+            reasons.ACCESS_DENIED,
+            f"the Secret's token for the Hub is {token.strip()!r}; put the token itself into the Secret",
+        )
 
 
 def check_interfaces(environment: Mapping[str, str]) -> None:

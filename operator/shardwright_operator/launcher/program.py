@@ -48,7 +48,7 @@ def main(arguments: Sequence[str]) -> int:
     except LauncherError as error:
         say(f"{error.reason}: {error.text}")
         leave(options.termination_log, message(error.reason, error.text, output, environment))
-        return EXIT_CHECK
+        return EXIT_INPUT if error.reason == reasons.ACCESS_DENIED else EXIT_CHECK
     return _Run(options, engine, output, environment).to_the_end()
 
 
@@ -57,6 +57,7 @@ def check(options: Namespace, environment: dict[str, str]) -> None:
     skipped = preflight.skipped(environment)
     for name in sorted(skipped):
         say(f"skipped {name}: {preflight.SKIP} says so")
+    preflight.check_token(environment)
     if options.gpus is not None and "gpus" not in skipped:
         preflight.check_gpus(options.gpus)
     if options.shared_memory is not None and "shm" not in skipped:

@@ -67,3 +67,12 @@ def test_nothing_is_written_outside_the_volumes(owner: Owner, make_plan: Callabl
         "XDG_CONFIG_HOME",
         "NUMBA_CACHE_DIR",
     }
+
+
+@pytest.mark.parametrize("role", list(Role))
+def test_kv_connector_advertises_the_pods_own_address(role: Role, owner: Owner, two_nodes: Plan) -> None:
+    """Its default is localhost, at which a decoding engine would find itself and a foreign engine id."""
+    arguments = ["--kv-transfer-config", '{"kv_connector": "NixlConnector", "kv_role": "kv_both"}']
+    raw: dict[str, object] = {"model": LLAMA, "engine": {"extraArgs": arguments}}
+    found = {entry["name"]: entry.get("value") for entry in entries(raw, two_nodes, owner, role)}
+    assert found["VLLM_NIXL_SIDE_CHANNEL_HOST"] == "$(VLLM_HOST_IP)"

@@ -154,6 +154,17 @@ def test_what_keeps_the_download_from_starting(
     assert world.of_kind("StatefulSet") == {}
 
 
+def test_pod_that_a_list_lacks_is_forgotten(world: SimulatedWorld) -> None:
+    report(world, active=1)
+    show_pod(world, phase="Pending", **container(waiting={"reason": "ErrImagePull", "message": "no"}))
+    world.settle()
+    assert world.condition("Ready") == ("False", "ImagePull")
+
+    assert world.store.replace("Pod", [], version=10**7) == {world.key}
+    world.settle()
+    assert world.condition("Ready") == ("False", "Downloading")
+
+
 @pytest.mark.parametrize(
     ("words", "reason"),
     [

@@ -132,6 +132,37 @@ def test_own_address(address: str, problem: str) -> None:
     assert caught.value.reason == "ConfigRejected"
 
 
+def test_all_addresses_of_this_machine_are_its_own() -> None:
+    assert [interfaces.is_own(a) for a in ("127.0.0.1", "127.0.0.99", "192.0.2.77")] == [True, True, False]
+
+
+def test_most_specific_route_wins(tmp_path: Path) -> None:
+    table = tmp_path / "route"
+    table.write_text(
+        "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\tMTU\tWindow\tIRTT\n"
+        "eth0\t00000000\t0100000A\t0003\t0\t0\t0\t00000000\t0\t0\t0\n"
+        "net1\t0000A8C0\t00000000\t0001\t0\t0\t0\t0000FFFF\t0\t0\t0\n"
+        "net2\t0005A8C0\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0\n"
+    )
+    found = [
+        interfaces.routed_interface(a, table) for a in ("10.1.2.3", "192.168.1.1", "192.168.5.9", "fd00::1")
+    ]
+
+    assert found == ["eth0", "net1", "net2", None]
+
+
+@pytest.mark.parametrize("token", ["", "None", " null\n", "<no value>"])
+def test_token_that_is_none(token: str) -> None:
+    with pytest.raises(LauncherError, match="put the token itself into the Secret") as caught:
+        preflight.check_token({"HF_TOKEN": token})
+    assert caught.value.reason == "AccessDenied"
+
+
+@pytest.mark.parametrize("environment", [{}, {"HF_TOKEN": "hf_abcdefgh"}], ids=["none", "one"])
+def test_token_or_none_at_all(environment: dict[str, str]) -> None:
+    preflight.check_token(environment)
+
+
 def test_interface_that_only_reaches_the_pod_itself_is_refused() -> None:
     with pytest.raises(LauncherError, match=r"reached from 127\.0\.0\.1 on interface lo, over which no peer"):
         preflight.resolved_interface("127.0.0.1")
