@@ -35,9 +35,15 @@ demo: setup  ## plan and run Llama 3.1 405B on a real API server with simulated 
 test: setup lint verify  ## all gates and all tests but the engine's, on a local control plane that is built once
 	$(BIN)/pytest -m 'not engine'
 
-test-engine: setup  ## what is rendered against a real vLLM, which is installed into the cache once (2 GB)
+test-engine: engine-set-up  ## what is rendered against a real vLLM: its parser, and a group on real nodes (root)
+	$(BIN)/pytest -m 'engine and not extended' tests/engine tests/nodes
+
+test-engine-all: engine-set-up  ## the same with every shape of group and every fault
+	$(BIN)/pytest -m engine tests/engine tests/nodes
+
+engine-set-up: setup
 	PYTHONPATH=tests/engine $(BIN)/python -m engine_environment setup
-	$(BIN)/pytest -m engine tests/engine
+	PYTHONPATH=tests/cluster:tests/nodes $(BIN)/python -m real_nodes setup
 
 unit: setup  ## the tests that need no cluster
 	$(BIN)/pytest -m 'not cluster and not engine'

@@ -105,10 +105,11 @@ class Node:
         change = [{"op": "add", "path": path, "value": str(count)}]
         api.patch("nodes", self.name, change, subresource="status", content_type=JSON_PATCH)
 
-        def offered() -> bool:
-            return bool(api.get("nodes", self.name)["status"]["allocatable"].get(GPU) == str(count))
+        wait_for(lambda: self.offers_gpus(api), f"node {self.name} offers {count} GPUs", timeout_s=60)
 
-        wait_for(offered, f"node {self.name} offers {count} GPUs", timeout_s=60)
+    def offers_gpus(self, api: Client) -> bool:
+        """Whether its status says that there are GPUs to give."""
+        return int(api.get("nodes", self.name)["status"]["allocatable"].get(GPU, 0)) > 0
 
     def log(self, program: str) -> str:
         """The end of a program's log."""

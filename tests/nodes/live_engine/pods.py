@@ -1,0 +1,113 @@
+"""How the engine gets into pods whose image is empty, and how to find its processes from outside."""
+
+import os
+import re
+import signal
+import sys
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+from control_plane.client import Json
+from engine_environment import Environment
+from live_engine.models import PLUGIN, Models
+from real_nodes.images import SYSTEM_PATH, Image
+
+ENGINE = "/opt/engine"
+PLUGIN_FOLDER = "/opt/engine-plugin"
+CACHE_FOLDER = "/opt/engine-cache"
+BIN = "/opt/engine-bin"
+DEFAULT_IMAGE = "vllm/vllm-openai:v0.32.0"
+
+_VLLM = f"""\
+#!{ENGINE}/venv/bin/python
+import sys
+from vllm.entrypoints.cli.main import main
+if __name__ == "__main__":
+    sys.exit(main())
+"""
+"""The environment's own script names its interpreter by the folder in the cache, which pods do not have."""
+
+
+def engine_image(name: str = DEFAULT_IMAGE) -> Image:
+    """The engine's image as the operator names it, with ``vllm`` and ``python3`` on its PATH."""
+    return Image(
+        name=name,
+        environment={"PATH": f"{BIN}:{ENGINE}/venv/bin:{SYSTEM_PATH}", "LANG": "C.UTF-8"},
+        entry_point=("vllm", "serve"),
+        programs={f"{BIN}/vllm": _VLLM.encode()},
+    )
+
+
+def mounts(engine: Environment, models: Models) -> dict[Path, str]:
+    """Folders of this machine that make the engine's image more than a name."""
+    found = {
+        engine.folder: ENGINE,
+        PLUGIN: PLUGIN_FOLDER,
+        models.cache: CACHE_FOLDER,
+    }
+    prefix = Path(sys.base_prefix)
+    if not prefix.is_relative_to("/usr"):
+        found[prefix] = str(prefix)
+    return found
+
+
+def processes(pod: Json) -> Mapping[int, str]:
+    """Processes of a pod's engine container by pid, with their command lines."""
+    (status,) = pod["status"]["containerStatuses"]
+    container = str(status["containerID"]).rpartition("/")[2]
+    found: dict[int, str] = {}
+    for folder in sorted(Path("/proc").iterdir(), key=lambda path: _number(path.name)):
+        if not folder.name.isdigit():
+            continue
+        try:
+            if container in (folder / "cgroup").read_text():
+                found[int(folder.name)] = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+        except OSError:
+            continue
+    return found
+
+
+def main_process(pod: Json) -> int:
+    """Process 1 of the container, as this machine numbers it."""
+    return next(pid for pid in processes(pod) if _inner_pid(pid) == 1)
+
+
+def rank_processes(pod: Json) -> list[int]:
+    """The processes that hold a rank: vLLM names them so."""
+    return [pid for pid, command in processes(pod).items() if re.search(r"VLLM::Worker|VllmWorker", command)]
+
+
+def user_of(pid: int) -> int:
+    """Number of the user that a process runs as."""
+    found = re.search(r"^Uid:\s+(\d+)", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+    if found is None:
+        raise ProcessLookupError(pid)
+    return int(found[1])
+
+
+def kill(pid: int) -> None:
+    """End a process as the kernel does when memory is short."""
+    os.kill(pid, signal.SIGKILL)
+
+
+def are_gone(pids: Collection[int]) -> bool:
+    """Whether none of these processes is left; one of the same number that is no engine's does not count."""
+    return not any(_command(pid) for pid in pids)
+
+
+def _command(pid: int) -> str:
+    try:
+        command = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
+    except OSError:
+        return ""
+    return command if re.search("launcher|vllm|VLLM|multiprocessing", command) else ""
+
+
+def _inner_pid(pid: int) -> int:
+    """Its number in the innermost namespace."""
+    found = re.search(r"^NSpid:.*?(\d+)$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+    return int(found[1]) if found else 0
+
+
+def _number(name: str) -> int:
+    return int(name) if name.isdigit() else 0
