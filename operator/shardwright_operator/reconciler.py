@@ -65,6 +65,7 @@ class Reconciler:
     async def _pass(self, key: Key) -> float | None:
         name = self._store.claim_name(key)
         claim = await self._claims.read(key.namespace, name) if name else None
+        wakings = self._store.wakings
         observed = self._store.observe(key, claim=claim, notes=self._ledger.of(key))
         resource = observed.resource
         if resource is None:
@@ -82,5 +83,8 @@ class Reconciler:
             await self._events.post(resource, event)
         if self._ledger.of(key) != observed.notes:
             # The status was made before the writes, and does not know yet what became of them.
+            return 0.0
+        if self._store.wakings != wakings and self._store.waits(key):
+            # What it waits for may have come while the pass was under way, before it was known to wait.
             return 0.0
         return decision.requeue_after_s

@@ -68,6 +68,9 @@ class Store:
         self._usage = GpuUsage()
         self._usage_known = False
         self._demands = DemandBook(self._look)
+        self.wakings = 0
+        """How often those who wait for GPUs were told to look again. A pass that has just found out that it
+        must wait was not among them: it compares this number with the one that it began with."""
         self._tombstones: OrderedDict[str, float] = OrderedDict()
         """Resource version at which an object was seen to go, by UID."""
         self._versions: dict[str, int] = {}
@@ -157,7 +160,7 @@ class Store:
         if claim is not None:
             self._usage.claim(claim, stranger=True)
             return _NOTHING
-        return self._demands.waiting() if self._usage.release(uid) else _NOTHING
+        return self._wake() if self._usage.release(uid) else _NOTHING
 
     def replace_strangers(self, bodies: Iterable[Mapping[str, Any]], *, version: int) -> frozenset[Key]:
         """Take in a live LIST of all pods that are not ours and hold GPUs; from then on usage is known."""
@@ -172,7 +175,7 @@ class Store:
                 and claim.resource_version <= version
                 and self._usage.release(claim.uid)
             ):
-                keys |= self._demands.waiting()
+                keys |= self._wake()
         if not self._usage_known:
             self._usage_known = True
             keys |= self.keys()
@@ -321,7 +324,7 @@ class Store:
             if old is not None and old.uid == view.uid:
                 del pods[view.name]
                 self._forget_empty(view.key)
-            return frozenset({view.key}) | (self._demands.waiting() if released else _NOTHING)
+            return frozenset({view.key}) | (self._wake() if released else _NOTHING)
         if old is not None and old.uid == view.uid and old.resource_version >= view.resource_version:
             return _NOTHING
         if old is not None and old.uid != view.uid:
@@ -359,9 +362,17 @@ class Store:
         self._ground = None
         return self._concerned_by(name)
 
+    def waits(self, key: Key) -> bool:
+        """Whether the resource has groups that are held back until there are GPUs."""
+        return key in self._demands.waiting()
+
+    def _wake(self) -> frozenset[Key]:
+        self.wakings += 1
+        return self._demands.waiting()
+
     def _moving_up(self, key: Key) -> frozenset[Key]:
         """Keys that wait for GPUs, when a resource before them may have come to want fewer."""
-        return self._demands.waiting() if self._demands.has_eased(key) else _NOTHING
+        return self._wake() if self._demands.has_eased(key) else _NOTHING
 
     def _concerned_by(self, node: str) -> frozenset[Key]:
         """Keys with a pod on the node, and those that are not Ready and may wait for such a one."""

@@ -61,3 +61,12 @@ def test_equal_demand_wakes_nobody(world: SimulatedWorld) -> None:
     body = world.get("StatefulSet", "alpha-0-worker")
     metadata = {**body["metadata"], "resourceVersion": "9999", "annotations": {"a": "b"}}
     assert world.store.put({**body, "metadata": metadata}, deleted=False) == {ALPHA}
+
+
+def test_a_waking_is_seen_by_a_pass_that_finds_out_meanwhile_that_it_must_wait(world: SimulatedWorld) -> None:
+    before = world.store.wakings
+    set_deleted(world)
+    assert (world.store.wakings - before, world.store.waits(BETA), world.store.waits(ALPHA)) == (
+        *(1, True),
+        False,
+    )
