@@ -122,7 +122,7 @@ class SimulatedWorld(SimulatedCluster):
             live = self.objects.get((kind, claim.name))
             if live is None:
                 continue
-            self.store.put(copy.deepcopy(live), deleted=False)
+            self.store.put_read(copy.deepcopy(live))
             metadata = live["metadata"]
             wrong = isinstance(claim, SetClaim) or metadata["uid"] == claim.uid
             confirmed = confirmed and ("deletionTimestamp" in metadata or not wrong)

@@ -101,7 +101,7 @@ class Writer:
         live = await self._cluster.find(kind, key.namespace, claim.name)
         if live is None:
             return
-        self._store.put(live, deleted=False)
+        self._store.put_read(live)
         if isinstance(claim, PodClaim):
             wrong = live["metadata"]["uid"] == claim.uid
         else:
@@ -165,7 +165,7 @@ class Writer:
         if live is None:
             self._distrust(write.kind)
         else:
-            self._store.put(live, deleted=False)
+            self._store.put_read(live)
         raise RetryLaterError(f"{write.kind} {write.name}: {error.message}") from error
 
     async def _refuse_foreign(
@@ -211,7 +211,7 @@ class Writer:
             if live is None:
                 self._distrust(kind)
             else:
-                self._store.put(live, deleted=False)
+                self._store.put_read(live)
             raise RetryLaterError(f"{kind} {write.name} is another one by now") from error
         if answer is not None and "deletionTimestamp" in answer["metadata"]:
             self._store.put(answer, deleted=False)

@@ -5,10 +5,11 @@ some. So the newer resource version wins, an object that was seen to go does not
 and a periodic live LIST (``replace``) repairs what was missed.
 """
 
+import sys
 from collections import OrderedDict, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from shardwright_operator.api.constants import KIND, ConditionType, Role
 from shardwright_operator.observe.demand import DemandBook
@@ -51,6 +52,16 @@ _CHILD_KINDS = frozenset(ChildKind)
 _NOTHING: frozenset[Key] = frozenset()
 
 
+_FOR_GOOD = sys.maxsize
+
+
+class _Tombstone(NamedTuple):
+    gone: int
+    """Version at which a watch or a LIST no longer had the object."""
+    seen: int
+    """The newest version that is known not to prove that it is still there."""
+
+
 class Store:
     """Views by key. Not thread-safe: everything runs in one event loop."""
 
@@ -71,8 +82,8 @@ class Store:
         self.wakings = 0
         """How often those who wait for GPUs were told to look again. A pass that has just found out that it
         must wait was not among them: it compares this number with the one that it began with."""
-        self._tombstones: OrderedDict[str, float] = OrderedDict()
-        """Resource version at which an object was seen to go, by UID."""
+        self._tombstones: OrderedDict[str, _Tombstone] = OrderedDict()
+        """Objects that were seen to go, by UID."""
         self._versions: dict[str, int] = {}
         """Newest resource version seen of each living object, by UID."""
 
@@ -181,6 +192,14 @@ class Store:
             keys |= self.keys()
         return frozenset(keys)
 
+    def put_read(self, body: Mapping[str, Any]) -> frozenset[Key]:
+        """Take in an object that was just read by its name: it exists, whatever the watches said."""
+        metadata = body["metadata"]
+        tombstone = self._tombstones.get(metadata.get("uid", ""))
+        if tombstone is not None and resource_version(body) >= tombstone.seen:
+            del self._tombstones[metadata["uid"]]
+        return self.put(body, deleted=False)
+
     def put(self, body: Mapping[str, Any], *, deleted: bool) -> frozenset[Key]:
         """Take in one object; return the keys whose decision it may change."""
         uid, version = body["metadata"].get("uid", ""), resource_version(body)
@@ -237,7 +256,7 @@ class Store:
                 yield from (child for child in children.values() if child.kind == kind)
 
     def _remove(self, view: View, version: int) -> frozenset[Key]:
-        self._bury(view.uid, version)
+        self._bury(view.uid, version, seen=view.resource_version)
         match view:
             case ResourceView():
                 return self._put_resource(view, deleted=True)
@@ -252,10 +271,11 @@ class Store:
                 self._ground = None
                 return self._concerned_by(view.name)
 
-    def _bury(self, uid: str, version: int = 0) -> None:
-        """Remember that an object went at a version; 0 says that it is gone for good."""
+    def _bury(self, uid: str, version: int = 0, *, seen: int = 0) -> None:
+        """Remember that an object went at a version, last ``seen`` at another; 0 says: for good."""
         self._versions.pop(uid, None)
-        self._tombstones[uid] = version or float("inf")
+        gone = version or _FOR_GOOD
+        self._tombstones[uid] = _Tombstone(gone=gone, seen=seen or gone)
         while len(self._tombstones) > TOMBSTONES:
             self._tombstones.popitem(last=False)
 
@@ -264,15 +284,17 @@ class Store:
         return uid in self._tombstones
 
     def _is_buried(self, uid: str, version: int) -> bool:
-        """Whether a sight of an object is older than its end.
+        """Whether a sight of an object is no newer than its end.
 
         To a watch that selects by label, an object whose label somebody removes is deleted too; it lives on,
-        and is seen again at that version or a later one.
+        and is seen again at a later version, or read at that very one (``put_read``).
         """
-        if version < self._tombstones.get(uid, 0):
-            return True
-        self._tombstones.pop(uid, None)
-        return False
+        tombstone = self._tombstones.get(uid)
+        if tombstone is None:
+            return False
+        if version > tombstone.gone:
+            del self._tombstones[uid]
+        return version <= tombstone.gone
 
     def _put_resource(self, view: ResourceView, *, deleted: bool) -> frozenset[Key]:
         old = self._resources.get(view.key)

@@ -53,6 +53,36 @@ def test_what_was_seen_to_go_does_not_come_back_by_a_late_answer() -> None:
     assert store.observe(KEY).pods == ()
 
 
+@pytest.mark.parametrize(
+    ("version", "by_event", "by_read"),
+    [
+        pytest.param(6, False, False, id="older than its end"),
+        pytest.param(7, False, True, id="of its end: to the watch it went, but it is there"),
+        pytest.param(8, True, True, id="newer"),
+    ],
+)
+def test_what_left_the_watch_and_lives_on_comes_back(version: int, by_event: bool, by_read: bool) -> None:
+    for read, back in ((False, by_event), (True, by_read)):
+        store = Store()
+        store.put(pod("a", 5), deleted=False)
+        store.put(pod("a", 7), deleted=True)
+        if read:
+            store.put_read(pod("a", version))
+        else:
+            store.put(pod("a", version), deleted=False)
+        assert [p.uid for p in store.observe(KEY).pods] == (["a"] if back else [])
+
+
+def test_what_a_list_lacked_comes_back_when_it_is_read() -> None:
+    store = Store()
+    store.put(pod("a", 5), deleted=False)
+    store.replace("Pod", [], version=9)
+    store.put(pod("a", 6), deleted=False)
+    assert store.observe(KEY).pods == ()
+    store.put_read(pod("a", 6))
+    assert [p.uid for p in store.observe(KEY).pods] == ["a"]
+
+
 def test_a_pod_that_goes_leaves_its_last_sight() -> None:
     store = Store()
     store.put(body(KIND, KEY.name, "r", 1, spec={}), deleted=False)
