@@ -190,9 +190,9 @@ def _head_violations(heads: int, kv_heads: int, tensor: int) -> Iterator[str]:
 
 def _is_merged(kind: LayerKind, matrix: Matrix) -> bool:
     # vLLM makes one matrix of several and lets their blocks be cut (layers/linear.py,
-    # allow_fp8_block_shape_mismatch); the queries of latent attention stay a matrix of their own.
+    # allow_fp8_block_shape_mismatch). Those of latent and linear attention stay matrices of their own.
     mixed = matrix.part is Part.MIXER and matrix.split is Split.COLUMN
-    return mixed and not isinstance(kind.mixer, LatentAttention)
+    return mixed and isinstance(kind.mixer, Attention | Mamba)
 
 
 def _split_width(matrix: Matrix) -> int:

@@ -21,9 +21,9 @@ from shardwright_operator.build.revision import from_manifest
 from shardwright_operator.cli.main import main
 from shardwright_planner.plan import Plan
 
-# vLLM imports Ray as soon as it is named. This environment has none, and the CPU build would refuse it ("current
-# platform cpu does not support ray"): the name is taken out, and the launcher's words have a test of their own.
 RAY = ("--distributed-executor-backend", "ray")
+"""vLLM imports Ray as soon as it is named. This environment has none, and the CPU build would refuse it
+("current platform cpu does not support ray"): these words are taken out, and Ray's own have a test."""
 NAME, NAMESPACE, GROUP = "model", "serving", 0
 _REFERENCE = re.compile(r"\$(\$|\(([A-Za-z_][-A-Za-z0-9_.]*)\))")
 

@@ -54,6 +54,9 @@ def test_extra_arguments_reach_every_rank(
         pytest.param({"kvCacheDtype": "fp8_e5m2"}, ["fp8_e5m2", None, "bfloat16"], id="another FP8 cache"),
         pytest.param({"kvCacheDtype": "auto"}, ["auto", None, "bfloat16"], id="the cache's default"),
         pytest.param({"quantization": "fp8"}, ["auto", "fp8", "bfloat16"], id="quantized while loading"),
+        pytest.param(
+            {"quantization": "auto"}, ["auto", None, "bfloat16"], id="quantization left to the files"
+        ),
         pytest.param({"dtype": "float16"}, ["auto", None, "float16"], id="half precision"),
         pytest.param({"dtype": "float32"}, ["auto", None, "float32"], id="single precision"),
     ],

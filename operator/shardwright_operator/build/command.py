@@ -114,9 +114,10 @@ def _model(spec: ModelDeploymentSpec, plan: Plan) -> list[str]:
     words = ["--served-model-name", model.api_name, *revision_words(spec)]
     if plan.dtype != "auto":
         words += ["--dtype", plan.dtype]
-    # A checkpoint that is quantized already says so itself, in words that vLLM checks against this flag.
-    if model.quantization is not None:
-        words += ["--quantization", model.quantization]
+    # A checkpoint that is quantized already says so itself, in words that vLLM checks against this flag; "auto"
+    # and "none" are the planner's words for leaving it at that, and vLLM has neither.
+    if model.quantization not in {None, "auto", "none"}:
+        words += ["--quantization", str(model.quantization)]
     # vLLM takes 16-bit names only for models whose own default is FP8 (vLLM 0.32 ``vllm serve --help``), so
     # that they are passed on when the user asks for them and left out when they are merely what was planned.
     if model.kv_cache_dtype is not None or plan.kv_cache_dtype.startswith("fp8"):
