@@ -5,11 +5,10 @@ some. So the newer resource version wins, an object that was seen to go does not
 and a periodic live LIST (``replace``) repairs what was missed.
 """
 
-import sys
 from collections import OrderedDict, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from shardwright_operator.api.constants import KIND, ConditionType, Role
 from shardwright_operator.observe.demand import DemandBook
@@ -26,6 +25,7 @@ from shardwright_operator.observe.projection import (
     project_resource,
     resource_version,
 )
+from shardwright_operator.observe.tombstones import Tombstones
 from shardwright_operator.observe.usage import GpuUsage
 from shardwright_operator.observe.views import (
     ChildKind,
@@ -39,7 +39,6 @@ from shardwright_operator.observe.views import (
     WriteNote,
 )
 
-TOMBSTONES = 10_000
 OBITUARIES_PER_KEY = 64
 
 View = ResourceView | ChildView | PodView | LoaderView | NodeView
@@ -50,16 +49,6 @@ _CLAIM_PATHS = (
 )
 _CHILD_KINDS = frozenset(ChildKind)
 _NOTHING: frozenset[Key] = frozenset()
-
-
-_FOR_GOOD = sys.maxsize
-
-
-class _Tombstone(NamedTuple):
-    gone: int
-    """Version at which a watch or a LIST no longer had the object."""
-    seen: int
-    """The newest version that is known not to prove that it is still there."""
 
 
 class Store:
@@ -82,8 +71,7 @@ class Store:
         self.wakings = 0
         """How often those who wait for GPUs were told to look again. A pass that has just found out that it
         must wait was not among them: it compares this number with the one that it began with."""
-        self._tombstones: OrderedDict[str, _Tombstone] = OrderedDict()
-        """Objects that were seen to go, by UID."""
+        self._tombstones = Tombstones()
         self._versions: dict[str, int] = {}
         """Newest resource version seen of each living object, by UID."""
 
@@ -166,7 +154,7 @@ class Store:
         uid = body["metadata"].get("uid", "")
         if deleted:
             self._bury(uid, resource_version(body))
-        elif self._is_buried(uid, resource_version(body)):
+        elif not self._tombstones.admits(uid, resource_version(body)):
             return _NOTHING
         if claim is not None:
             self._usage.claim(claim, stranger=True)
@@ -194,10 +182,7 @@ class Store:
 
     def put_read(self, body: Mapping[str, Any]) -> frozenset[Key]:
         """Take in an object that was just read by its name: it exists, whatever the watches said."""
-        metadata = body["metadata"]
-        tombstone = self._tombstones.get(metadata.get("uid", ""))
-        if tombstone is not None and resource_version(body) >= tombstone.seen:
-            del self._tombstones[metadata["uid"]]
+        self._tombstones.admits(body["metadata"].get("uid", ""), resource_version(body), read=True)
         return self.put(body, deleted=False)
 
     def put(self, body: Mapping[str, Any], *, deleted: bool) -> frozenset[Key]:
@@ -205,7 +190,7 @@ class Store:
         uid, version = body["metadata"].get("uid", ""), resource_version(body)
         if deleted:
             self._bury(uid, version)
-        elif self._is_buried(uid, version) or self._versions.get(uid, 0) >= version:
+        elif not self._tombstones.admits(uid, version) or self._versions.get(uid, 0) >= version:
             # Checked before the view is made: every write of ours comes back three times, as its answer, by
             # the watch and by a LIST, and packing a set's body is the dearest thing that a store does.
             return _NOTHING
@@ -272,29 +257,12 @@ class Store:
                 return self._concerned_by(view.name)
 
     def _bury(self, uid: str, version: int = 0, *, seen: int = 0) -> None:
-        """Remember that an object went at a version, last ``seen`` at another; 0 says: for good."""
         self._versions.pop(uid, None)
-        gone = version or _FOR_GOOD
-        self._tombstones[uid] = _Tombstone(gone=gone, seen=seen or gone)
-        while len(self._tombstones) > TOMBSTONES:
-            self._tombstones.popitem(last=False)
+        self._tombstones.bury(uid, version, seen=seen)
 
     def has_buried(self, uid: str) -> bool:
         """Whether an object with this UID was one of ours, and was seen to go."""
         return uid in self._tombstones
-
-    def _is_buried(self, uid: str, version: int) -> bool:
-        """Whether a sight of an object is no newer than its end.
-
-        To a watch that selects by label, an object whose label somebody removes is deleted too; it lives on,
-        and is seen again at a later version, or read at that very one (``put_read``).
-        """
-        tombstone = self._tombstones.get(uid)
-        if tombstone is None:
-            return False
-        if version > tombstone.gone:
-            del self._tombstones[uid]
-        return version <= tombstone.gone
 
     def _put_resource(self, view: ResourceView, *, deleted: bool) -> frozenset[Key]:
         old = self._resources.get(view.key)

@@ -1,0 +1,51 @@
+"""Objects that were seen to go: a late event or answer must not bring them back, and sometimes they live on.
+
+To a watch that selects by label, an object whose label somebody removes is deleted, and no LIST with that
+selector has it either. It is seen again at a later version, or when it is read by its name.
+"""
+
+import sys
+from collections import OrderedDict
+from typing import NamedTuple
+
+KEPT = 10_000
+
+_FOR_GOOD = sys.maxsize
+
+
+class _Tombstone(NamedTuple):
+    gone: int
+    """Version at which a watch or a LIST no longer had the object."""
+    seen: int
+    """A read of this version or a later one proves that it is there."""
+
+
+class Tombstones:
+    """Versions of objects at their end, by UID; the oldest are forgotten."""
+
+    def __init__(self) -> None:
+        self._by_uid: OrderedDict[str, _Tombstone] = OrderedDict()
+
+    def __contains__(self, uid: str) -> bool:
+        return uid in self._by_uid
+
+    def bury(self, uid: str, version: int = 0, *, seen: int = 0) -> None:
+        """Remember that an object went at a version, last ``seen`` at another; version 0 says: for good."""
+        gone = version or _FOR_GOOD
+        self._by_uid[uid] = _Tombstone(gone=gone, seen=seen or gone)
+        while len(self._by_uid) > KEPT:
+            self._by_uid.popitem(last=False)
+
+    def admits(self, uid: str, version: int, *, read: bool = False) -> bool:
+        """Whether a sight of an object at a version is news of a living one; then its end is forgotten.
+
+        ``read`` says that it was just read by its name, and does not come from a watch, a LIST or an answer
+        to a write. The answer to a deletion carries the version of the end itself.
+        """
+        tombstone = self._by_uid.get(uid)
+        if tombstone is None:
+            return True
+        alive = version >= tombstone.seen if read else version > tombstone.gone
+        if alive:
+            del self._by_uid[uid]
+        return alive
