@@ -45,9 +45,10 @@ def test_an_unknown_name_lists_the_known_ones():
         find_gpu("TPU-v5")
     assert str(caught.value) == (
         "hardware.gpu is 'TPU-v5', but the known GPUs are H100-SXM-80GB, H100-PCIe-80GB, H100-NVL-94GB, "
-        "H200-SXM-141GB, B200-SXM-180GB, A100-SXM-80GB, A100-SXM-40GB, A100-PCIe-80GB, A100-PCIe-40GB, L40S, "
-        "L4, A10, A10G, H20-SXM-96GB, H800-SXM-80GB, A800-SXM-80GB, GH200-96GB, RTX-4090, RTX-3090, "
-        "RTX-5090, GB10, T4, V100-SXM-32GB; use one of these names, or the node's nvidia.com/gpu.product label."
+        "H200-SXM-141GB, B200-SXM-180GB, A100-SXM-80GB, A100-SXM-40GB, A100-PCIe-80GB, A100-PCIe-40GB, "
+        "L40S, L4, A10, A10G, H20-SXM-96GB, H800-SXM-80GB, A800-SXM-80GB, GH200-96GB, RTX-4090, RTX-3090, "
+        "RTX-5090, GB10, T4, V100-SXM-32GB; use one of these names, or the node's nvidia.com/gpu.product "
+        "label."
     )
 
 
