@@ -43,7 +43,8 @@ class EngineFacts:
     ``counts_steps_ahead``: overlapping steps count when a window's blocks are admitted.
     ``memory_measured``: start-ups of this version were published and agree with the memory constants.
     ``logs_request_tokens``: the logged "cache size" is requests of the longest length times that length.
-    ``quantizations`` are (method, least compute capability); empty where they were not derived.
+    ``quantizations`` are (method, least compute capability); empty where they were not derived. Those in
+    ``deprecated_quantizations`` are refused by the engine unless it is told to take them.
     The sets name architectures: without pipeline parallelism, without half precision, whose layers refuse
     more tensor ranks than experts, whose layers cannot copy KV heads.
     """
@@ -58,6 +59,7 @@ class EngineFacts:
     memory_measured: bool
     memory: EngineMemory
     quantizations: tuple[tuple[str, int], ...]
+    deprecated_quantizations: frozenset[str]
     pipeline_unsupported: frozenset[str]
     half_refused: frozenset[str]
     tensor_within_experts: frozenset[str]
@@ -121,6 +123,7 @@ def _facts(wanted: tuple[int, int]) -> EngineFacts:
             nccl_rank_bytes=int(memory["ncclRankGib"] * GIB),
         ),
         quantizations=tuple(derived.get("quantizations", {}).items()),
+        deprecated_quantizations=frozenset(derived.get("deprecatedQuantizations", ())),
         pipeline_unsupported=frozenset(derived.get("pipelineUnsupported", data["pipelineUnsupported"])),
         half_refused=frozenset(derived.get("halfRefused", ())),
         tensor_within_experts=frozenset(derived.get("tensorWithinExperts", ())),

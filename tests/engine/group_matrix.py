@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from synthetic_models import FAMILIES, Config, synthetic_config
+from synthetic_models import FAMILIES, QUANTIZATIONS, Config, synthetic_config
 
 LENGTH = 4096
 
@@ -54,10 +54,12 @@ SPARSE = (
 )
 QUANTIZED = (Sizes(tensor=2, gpus=2), Sizes(tensor=2, pipeline=2, gpus=2))
 SPARSE_FAMILIES = tuple(family for family, config in FAMILIES.items() if "num_experts_per_tok" in config)
+_EXPERT_KINDS = ("fp8", "fp8-block", "compressed-fp8", "modelopt-nvfp4")
+_OF_NO_DENSE_MODEL = {"mxfp4", "bitsandbytes-4bit", "bitsandbytes-8bit"}
+"""A format of experts, and one that vLLM 0.32 does not have any more."""
 CHECKPOINTS = (
-    *(("llama", kind) for kind in ("fp8", "fp8-block", "awq", "gptq", "compressed-fp8", "compressed-w8a8")),
-    *(("llama", kind) for kind in ("compressed-w4a16", "compressed-nvfp4", "modelopt-fp8", "modelopt-nvfp4")),
-    *(("qwen3-moe", kind) for kind in ("fp8", "fp8-block", "compressed-fp8", "modelopt-nvfp4")),
+    *(("llama", kind) for kind in QUANTIZATIONS if kind not in _OF_NO_DENSE_MODEL),
+    *(("qwen3-moe", kind) for kind in _EXPERT_KINDS),
     *(("deepseek-v3", kind) for kind in ("fp8-block", "compressed-w4a16")),
     ("gpt-oss", "mxfp4"),
 )

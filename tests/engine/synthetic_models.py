@@ -187,6 +187,11 @@ QUANTIZATIONS: Mapping[str, Config] = MappingProxyType(
     {
         "fp8": {"quant_method": "fp8", "activation_scheme": "dynamic"},
         "fp8-block": {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [128, 128]},
+        "fbgemm-fp8": {
+            "quant_method": "fbgemm_fp8",
+            "activation_scale_ub": 1200.0,
+            "modules_to_not_convert": ["lm_head"],
+        },
         "awq": {"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": True, "version": "gemm"},
         "gptq": {"quant_method": "gptq", "bits": 4, "group_size": 128, "desc_act": False, "sym": True},
         "compressed-fp8": {

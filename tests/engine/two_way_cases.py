@@ -35,6 +35,7 @@ class Case:
             *("--pipeline-parallel-size", str(layout.pipeline)),
             *("--data-parallel-size", str(layout.data)),
             *(["--enable-expert-parallel"] if layout.expert else []),
+            "--allow-deprecated-quantization",
         ]
 
 

@@ -18,6 +18,7 @@ from shardwright_operator.build.model_files import (
     template_words,
 )
 from shardwright_operator.build.resources import RAY_OBJECT_STORE_BYTES, uses_ray
+from shardwright_planner.engine import find_engine
 from shardwright_planner.plan import Plan
 
 __all__ = ["MODEL_FOLDER", "engine_command"]
@@ -114,10 +115,12 @@ def _model(spec: ModelDeploymentSpec, plan: Plan) -> list[str]:
     words = ["--served-model-name", model.api_name, *revision_words(spec)]
     if plan.dtype != "auto":
         words += ["--dtype", plan.dtype]
-    # A checkpoint that is quantized already says so itself, in words that vLLM checks against this flag; "auto"
-    # and "none" are the planner's words for leaving it at that, and vLLM has neither.
+    # A checkpoint that is quantized already says so itself, in words that vLLM checks against this flag. It
+    # has no "auto" or "none", which are the planner's words for leaving it at that.
     if model.quantization not in {None, "auto", "none"}:
         words += ["--quantization", str(model.quantization)]
+    if plan.quantization in find_engine(plan.engine_version).deprecated_quantizations:
+        words.append("--allow-deprecated-quantization")
     # vLLM takes 16-bit names only for models whose own default is FP8 (vLLM 0.32 ``vllm serve --help``), so
     # that they are passed on when the user asks for them and left out when they are merely what was planned.
     if model.kv_cache_dtype is not None or plan.kv_cache_dtype.startswith("fp8"):
