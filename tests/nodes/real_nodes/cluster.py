@@ -6,7 +6,9 @@ goes with its processes; folders and cgroups that a killed run leaves are swept 
 
 import contextlib
 import http.client
-from collections.abc import Iterable, Mapping, Sequence
+import os
+import signal
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -49,6 +51,7 @@ class RealCluster:
         self._mounts = {Path("/usr"): "/usr"} | dict(mounts)
         self._exits = contextlib.ExitStack()
         self._plane: ControlPlane | None = None
+        self._dns: Process | None = None
 
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as exits:
@@ -80,6 +83,17 @@ class RealCluster:
     def node_of(self, pod: Mapping[str, Mapping[str, str]]) -> Node:
         """The node that a pod is bound to."""
         return self.nodes[pod["spec"]["nodeName"]]
+
+    @contextlib.contextmanager
+    def silent_dns(self) -> Iterator[None]:
+        """While the block runs, DNS gets questions and answers none."""
+        if self._dns is None:
+            raise RuntimeError("the cluster is not started")
+        os.kill(self._dns.pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(self._dns.pid, signal.SIGCONT)
 
     def _start(self, exits: contextlib.ExitStack) -> None:
         programs, tools = ensure_programs(), build_tools()
@@ -127,7 +141,8 @@ class RealCluster:
         own = folder / "dns"
         kubeconfig = authority.kubeconfig(own, user=USER, group=USER)
         command: list[str | Path] = [program, "-conf", write_corefile(own, kubeconfig)]
-        process: Process = start_process("coredns", command, log=own / "coredns.log", keep=False)
+        process = start_process("coredns", command, log=own / "coredns.log", keep=False)
+        self._dns = process
         exits.callback(stop_processes, [process])
         wait_until_ready(process, _is_ready)
 

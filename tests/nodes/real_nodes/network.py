@@ -84,6 +84,20 @@ def heal(name: str) -> None:
     ip("link", "set", "dev", port_of(name), "type", "bridge_slave", "state", str(_FORWARDING))
 
 
+@contextlib.contextmanager
+def blocked_port(port: int) -> Iterator[None]:
+    """Let the bridge drop what goes to a TCP port of any node or pod while the block runs."""
+    table = f"block-{port}"
+    nft(
+        f"table bridge {table} {{ chain forward {{ type filter hook forward priority 0; "
+        f"tcp dport {port} drop; }} }}"
+    )
+    try:
+        yield
+    finally:
+        nft(f"delete table bridge {table}")
+
+
 def reach_services_by(address: str, services: str) -> None:
     """Send this process's packets for cluster IPs to a node, whose kube-proxy knows them."""
     ip("route", "replace", services, "via", address)
@@ -97,6 +111,14 @@ def port_of(name: str) -> str:
 def ip(*arguments: str) -> None:
     """Run the ``ip`` command. Raises CalledProcessError."""
     subprocess.run(["ip", *arguments], check=True, capture_output=True, timeout=COMMAND_TIMEOUT_S)
+
+
+def nft(commands: str) -> None:
+    """Run ``nft`` commands. Raises CalledProcessError."""
+    command = ["nft", "-f", "-"]
+    subprocess.run(
+        command, input=commands.encode(), check=True, capture_output=True, timeout=COMMAND_TIMEOUT_S
+    )
 
 
 def _call(name: str, *arguments: int) -> None:
