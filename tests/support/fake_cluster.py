@@ -87,7 +87,9 @@ class FakeCluster:
         body = self._existing((kind, namespace, name))
         if body["metadata"]["uid"] != uid:
             raise InvalidError("the test of the UID failed", status=422)
-        return copy.deepcopy(self._store((kind, namespace, name), {**body, "status": status}))
+        written = {**body, "status": dict(status)}
+        self.alter(written)
+        return copy.deepcopy(self._store((kind, namespace, name), written))
 
     async def delete(
         self, kind: str, namespace: str, name: str, *, uid: str, grace_period_s: int | None = None

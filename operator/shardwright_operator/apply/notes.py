@@ -1,14 +1,17 @@
 """What the server made of earlier writes, so that a write that cannot hold is not repeated for ever.
 
-Three cases: the server refuses a manifest; a mutating webhook alters it each time; somebody else undoes it
-each time. All are kept in memory only: after a restart one more attempt is made, and the case is known again.
+Four cases: the server refuses a manifest; a mutating webhook alters it each time; somebody else undoes it
+each time; a CRD that is older than the operator cuts fields out of the status. All are kept in memory only:
+after a restart one more attempt is made, and the case is known again.
 """
 
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from typing import Any
 
+from shardwright_operator.build.digest import digest
 from shardwright_operator.decide.decision import Apply
 from shardwright_operator.observe.views import ChildKind, Key, WriteNote
 
@@ -34,6 +37,7 @@ class WriteLedger:
 
     def __init__(self) -> None:
         self._entries: defaultdict[Key, dict[Place, _Entry]] = defaultdict(dict)
+        self._cut: dict[Key, tuple[str, str]] = {}
 
     def of(self, key: Key) -> Mapping[Place, WriteNote]:
         """Notes that a decision must know about."""
@@ -83,9 +87,22 @@ class WriteLedger:
             note=replace(entry.note, retry_at=now + delay), attempts=entry.attempts + 1, at=now
         )
 
+    def status_written(self, key: Key, status: Mapping[str, Any], kept: Mapping[str, Any]) -> bool:
+        """The server took the status; returns whether it kept another one than it was given."""
+        if kept == status:
+            self._cut.pop(key, None)
+            return False
+        self._cut[key] = (digest(status), digest(kept))
+        return True
+
+    def was_cut_to(self, key: Key, status: Mapping[str, Any], standing: Mapping[str, Any]) -> bool:
+        """Whether the status that stands is what the server made of this very one: all that can be had."""
+        return key in self._cut and self._cut[key] == (digest(status), digest(standing))
+
     def forget(self, key: Key) -> None:
         """The resource is gone."""
         self._entries.pop(key, None)
+        self._cut.pop(key, None)
 
     def _attempts(self, key: Key, write: Apply, now: datetime) -> int:
         entry = self._entries.get(key, {}).get((write.kind, write.name))

@@ -80,8 +80,10 @@ class Writer:
             )
 
     async def write_status(self, resource: ResourceView, status: Manifest) -> None:
-        """Put the whole status in place."""
+        """Put the whole status in place, unless it stands as far as the installed CRD lets it."""
         key = resource.key
+        if self._ledger.was_cut_to(key, status, resource.status):
+            return
         try:
             answer = await self._cluster.replace_status(KIND, key.namespace, key.name, resource.uid, status)
         except NotFoundError:
@@ -95,6 +97,12 @@ class Writer:
             log.error("the server refuses the status", extra={"key": str(key), "why": error.message})  # noqa: TRY400
             raise RetryLaterError(error.message, error="StatusRefused", at_least_s=FAULT_DELAY_S) from error
         self._store.put(answer, deleted=False)
+        kept = answer.get("status") or {}
+        if self._ledger.status_written(key, status, kept):
+            log.warning(
+                "the server kept another status than what was written; is the CRD older than the operator?",
+                extra={"key": str(key), "why": difference(status, kept)},
+            )
 
     async def _confirm(self, key: Key, claim: Claim) -> None:
         kind = "Pod" if isinstance(claim, PodClaim) else str(ChildKind.STATEFUL_SET)

@@ -394,3 +394,26 @@ async def test_a_first_write_that_merged_into_an_older_object_is_taken_back(
     assert "spec" not in taken_back
     assert "ownerReferences" not in taken_back["metadata"]
     assert world.store.observe(KEY).children == {}
+
+
+async def test_a_status_that_an_older_crd_cuts_is_written_once(world) -> None:
+    world.make_resource()
+    world.cluster.alter = lambda body: body["status"].pop("new", None)
+    world.decide = lambda _observed: Decision(status={"old": 1, "new": 1})
+    for _ in range(3):
+        await world.reconciler.reconcile(KEY)
+    assert world.cluster.calls == [("status", "ModelDeployment", "llama")]
+
+    world.decide = lambda _observed: Decision(status={"old": 2, "new": 1})
+    await world.reconciler.reconcile(KEY)
+    assert len(world.cluster.calls) == 2
+
+
+async def test_a_cut_status_that_somebody_changes_is_written_again(world) -> None:
+    body = world.make_resource()
+    world.cluster.alter = lambda body: body["status"].pop("new", None)
+    world.decide = lambda _observed: Decision(status={"old": 1, "new": 1})
+    await world.reconciler.reconcile(KEY)
+    world.store.put(world.cluster.seed({**body, "status": {"old": 7}}), deleted=False)
+    await world.reconciler.reconcile(KEY)
+    assert len(world.cluster.calls) == 2
