@@ -92,7 +92,7 @@ def _mixers(keys: Keys, model_type: str, count: int) -> list[Mixer]:
     if keys.has("kv_lora_rank"):
         return [_latent(keys)] * count
     full = _attention(keys, model_type)
-    wide = _global_attention(keys, full)
+    local, wide = _local_attention(keys, full), _global_attention(keys, full)
     windows = _windows(keys, model_type, count)
     states = recurrent_layers(keys, count)
     recurrent = recurrent_mixer(keys) if states else None
@@ -101,8 +101,22 @@ def _mixers(keys: Keys, model_type: str, count: int) -> list[Mixer]:
         if recurrent is not None and index in states:
             mixers.append(recurrent)
         else:
-            mixers.append(replace(full if windows[index] else wide, window=windows[index]))
+            mixers.append(replace(local if windows[index] else wide, window=windows[index]))
     return mixers
+
+
+def _local_attention(keys: Keys, full: Attention) -> Attention:
+    # MiMo-V2: windowed layers have more KV heads than those that attend to everything.
+    kv_heads = keys.optional_size("swa_num_key_value_heads")
+    if not kv_heads:
+        return full
+    return replace(
+        full,
+        heads=keys.optional_size("swa_num_attention_heads") or full.heads,
+        kv_heads=kv_heads,
+        head_dim=keys.optional_size("swa_head_dim") or full.head_dim,
+        value_dim=keys.optional_size("swa_v_head_dim") or full.value_dim,
+    )
 
 
 def _global_attention(keys: Keys, local: Attention) -> Attention:
@@ -166,6 +180,9 @@ def _windows(keys: Keys, model_type: str, count: int) -> list[int | None]:
     types = keys.names("layer_types")
     if len(types) == count:
         return [window if kind.startswith(("sliding", "chunked")) else None for kind in types]
+    pattern = keys.sizes("hybrid_layer_pattern")
+    if len(pattern) == count:
+        return [window if windowed else None for windowed in pattern]
     no_rope = keys.sizes("no_rope_layers")
     if model_type.startswith("llama4"):
         # Layers with rotary positions attend in chunks; every fourth has none and attends to all.
@@ -182,7 +199,14 @@ def _windows(keys: Keys, model_type: str, count: int) -> list[int | None]:
 def _dense(keys: Keys, model_type: str) -> DenseMlp:
     if model_type == "granitemoehybrid" and not keys.optional_size("num_local_experts"):
         return DenseMlp(intermediate=keys.size("shared_intermediate_size"))
-    names = ("intermediate_size_mlp", "intermediate_size", "n_inner", "ffn_hidden_size", "ffn_dim")
+    names = (
+        "dense_intermediate_size",
+        "intermediate_size_mlp",
+        "intermediate_size",
+        "n_inner",
+        "ffn_hidden_size",
+        "ffn_dim",
+    )
     width = keys.optional_size(*names) or 4 * keys.size("hidden_size", "n_embd", "d_model")
     return DenseMlp(
         intermediate=width,

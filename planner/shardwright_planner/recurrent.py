@@ -32,6 +32,8 @@ def check_readable(keys: Keys, model_type: str) -> None:
     why = next((why for family, why in UNREADABLE.items() if model_type.startswith(family)), None)
     if why is None and keys.values.get("block_configs"):
         why = UNREADABLE["nemotron-nas"]
+    if why is None and keys.values.get("compress_ratios"):
+        why = UNREADABLE["deepseek_v4"]
     if why is not None:
         raise PlanInputError(
             field=f"{keys.path}.model_type",
