@@ -35,14 +35,17 @@ demo: setup  ## plan and run Llama 3.1 405B on a real API server with simulated 
 test: setup lint verify  ## all gates and all tests but the engine's, on a local control plane that is built once
 	$(BIN)/pytest -m 'not engine'
 
-test-engine: engine-set-up  ## what is rendered against a real vLLM: its parser, and a group on real nodes (root)
-	$(BIN)/pytest -m 'engine and not extended' tests/engine tests/nodes
+test-engine: parser nodes  ## what is rendered against a real vLLM: its parser, then a group on real nodes (root)
+	$(BIN)/pytest -m 'engine and not extended' tests/nodes
 
-test-engine-all: engine-set-up  ## the same with every shape of group and every fault
-	$(BIN)/pytest -m engine tests/engine tests/nodes
+test-engine-all: parser nodes  ## the same with every shape of group and every fault
+	$(BIN)/pytest -m engine tests/nodes
 
-engine-set-up: setup
+parser: setup
 	PYTHONPATH=tests/engine $(BIN)/python -m engine_environment setup
+	$(BIN)/pytest -m engine tests/engine
+
+nodes: setup
 	PYTHONPATH=tests/cluster:tests/nodes $(BIN)/python -m real_nodes setup
 
 unit: setup  ## the tests that need no cluster
