@@ -72,7 +72,7 @@ LOSSES: dict[str, tuple[Callable[[Client, str], Any], str, tuple[int, ...], Json
         lambda api, ns: play(
             api, ns, WORKER, restarts="1", last_exit_code="1", exit_message="NCCL watchdog timeout"
         ),
-        "ContainerRestarted",
+        "PeerLost",
         (1,),
         {"exitCode": 1, "terminationMessage": "NCCL watchdog timeout"},
     ),

@@ -13,7 +13,7 @@ _BAD = {
     (ConditionType.FIELDS_OVERRIDDEN, "True"),
 }
 _TOLD = (ConditionType.PLAN_ACCEPTED, ConditionType.SLO_PREDICTED, ConditionType.STALLED, ConditionType.READY)
-_QUIET = frozenset({Reason.STARTING, Reason.SCALING_DOWN})
+_QUIET = frozenset({Reason.STARTING, Reason.FORMING, Reason.SCALING_DOWN})
 """Reasons of Ready=False that every start passes through: they stand in the status, and are no news."""
 
 

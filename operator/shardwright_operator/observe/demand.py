@@ -6,14 +6,14 @@ groups that it holds back.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
 from pydantic import ValidationError
 
-from shardwright_operator.api.constants import GroupPhase, Reason
+from shardwright_operator.api.constants import Annotation, GroupPhase, Reason
 from shardwright_operator.api.pod_spec import SchedulingSpec
 from shardwright_operator.build.pool import PoolSelection
 from shardwright_operator.observe.observed import Demand
@@ -84,7 +84,7 @@ def demands_of(
     found = [
         _demand(resource, group, missing, own[0].pod_gpus, admitted=True, since=_since(members[group]))
         for group, own in sorted(sets.items())
-        if (missing := sum(s.desired_replicas for s in own) - sum(bool(p.node) for p in members[group])) > 0
+        if (missing := _unplaced(own, members[group])) > 0
     ]
     plan = resource.status.get("plan") or {}
     found += [
@@ -113,6 +113,14 @@ def _demand(
         admitted=admitted,
         since=since,
     )
+
+
+def _unplaced(sets: Sequence[ChildView], pods: Sequence[PodView]) -> int:
+    """Pods of a group that are to find a node; a formed group that has lost one goes down, and wants none."""
+    homeless = sum(not pod.node for pod in pods)
+    if any(Annotation.MEMBERS in child.annotations for child in sets):
+        return homeless
+    return homeless + max(0, sum(child.desired_replicas for child in sets) - len(pods))
 
 
 def _since(pods: Iterable[PodView]) -> datetime | None:
