@@ -12,12 +12,22 @@ from control_plane import audit
 from control_plane.client import JSON_PATCH, ApiError, Client, Json
 from control_plane.cluster import Cluster
 from control_plane.waiting import wait_for
-from deployment import BUDGETS, LLAMA_405B, POLICIES, SETS, Deployment, conditions, described, writes_of
+from deployment import (
+    BUDGETS,
+    LLAMA_405B,
+    POLICIES,
+    SETS,
+    Deployment,
+    conditions,
+    described,
+    leave_no_demand,
+    writes_of,
+)
 from operator_process import OperatorAccount, crd, operator, operator_account
 
-__all__ = ["crd", "operator", "operator_account"]
+__all__ = ["crd", "leave_no_demand", "operator", "operator_account"]
 
-pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("operator")]
+pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("operator", "leave_no_demand")]
 
 MANAGED_BY = "app.kubernetes.io/managed-by"
 DEPLOYMENT = "shardwright.dev/model-deployment"
@@ -117,7 +127,7 @@ def test_an_edited_child_is_put_right_and_no_pod_restarts(
     wait_for(
         lambda: content(deployment.api.get(resource, name, deployment.namespace)) == content(before),
         f"{name} is as it was",
-        timeout_s=10.0,
+        timeout_s=30.0,
         detail=lambda: deployment.api.get(resource, name, deployment.namespace),
     )
     deployment.wait_ready()
@@ -135,7 +145,7 @@ def test_a_removed_label_comes_back_and_no_pod_restarts(
     wait_for(
         lambda: content(deployment.api.get(resource, name, deployment.namespace)) == content(before),
         "the label is back",
-        timeout_s=10.0,
+        timeout_s=30.0,
         detail=lambda: deployment.api.get(resource, name, deployment.namespace)["metadata"],
     )
     deployment.wait_ready()

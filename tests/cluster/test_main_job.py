@@ -19,12 +19,13 @@ from deployment import (
     SETS,
     Deployment,
     conditions,
+    leave_no_demand,
 )
 from operator_process import ROOT, crd, operator, operator_account
 
-__all__ = ["crd", "operator", "operator_account"]
+__all__ = ["crd", "leave_no_demand", "operator", "operator_account"]
 
-pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("operator")]
+pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("operator", "leave_no_demand")]
 
 Kubectl = Callable[..., str]
 Nodes = Callable[..., tuple[str, ...]]

@@ -13,13 +13,23 @@ from control_plane import audit
 from control_plane.client import Client, Json
 from control_plane.cluster import Cluster
 from control_plane.waiting import wait_for
-from deployment import LLAMA_405B, MDEP, NCCL_DEBUG, REVISIONS, Deployment, PodTrace, described, writes_of
+from deployment import (
+    LLAMA_405B,
+    MDEP,
+    NCCL_DEBUG,
+    REVISIONS,
+    Deployment,
+    PodTrace,
+    described,
+    leave_no_demand,
+    writes_of,
+)
 from operator_process import OperatorAccount, crd, operator_account, operator_process, running_operator
 from shardwright_operator.threaded import ThreadedOperator
 
-__all__ = ["crd", "operator_account"]
+__all__ = ["crd", "leave_no_demand", "operator_account"]
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("leave_no_demand")]
 
 
 class Operators:
