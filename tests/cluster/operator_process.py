@@ -150,11 +150,13 @@ def operator_process(
     kubeconfig: Path | None = None,
     version: str | None = None,
     die_after_writes: int | None = None,
+    sources: Path | None = None,
     **settings: Any,
 ) -> Iterator[OperatorProcess]:
     """An operator in a child process; it is not waited for, and is killed at the end if it still runs.
 
-    With ``die_after_writes`` it kills itself after so many writes to children and status.
+    With ``die_after_writes`` it kills itself after so many writes to children and status. ``sources`` is a
+    folder with other sources of the project, which take the place of this checkout's.
     """
     values = _values(cluster, namespaces, kubeconfig, version, settings)
     arguments: list[str] = []
@@ -169,9 +171,12 @@ def operator_process(
     else:
         entry = [str(Path(__file__).with_name("dying_operator.py")), str(die_after_writes)]
     log = cluster.folder / f"operator-{uuid.uuid4().hex[:8]}.log"
+    env = dict(os.environ)
+    if sources is not None:
+        env["PYTHONPATH"] = os.pathsep.join(str(sources / root) for root in ("operator", "planner"))
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, *entry, *arguments], stdout=output, stderr=subprocess.STDOUT, env=os.environ
+            [sys.executable, *entry, *arguments], stdout=output, stderr=subprocess.STDOUT, env=env
         )
     try:
         yield OperatorProcess(process=process, log=log)
