@@ -22,6 +22,9 @@ _WHOLE = frozenset(
 )
 """Fields that the server takes as one: a key that somebody adds changes what is selected, and is drift."""
 
+ABSENT = "it does not exist"
+"""Why a missing child is written; no field of it was changed."""
+
 _IDENTITY = frozenset({"apiVersion", "kind"})
 
 
@@ -49,7 +52,7 @@ def needed_write(
     until its note's time has come: this is what keeps a fight over a field from becoming a hot loop.
     """
     metadata = manifest["metadata"]
-    why = "it does not exist" if child is None else _child_difference(manifest, child)
+    why = ABSENT if child is None else _child_difference(manifest, child)
     if why is None:
         return None
     wanted = digest(manifest)

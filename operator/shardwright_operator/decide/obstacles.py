@@ -7,7 +7,7 @@ from shardwright_operator.api.constants import Reason
 from shardwright_operator.build.owner import Owner
 from shardwright_operator.build.revision import Revision
 from shardwright_operator.decide.children import attached_names, wanted_names
-from shardwright_operator.decide.drift import body_digest
+from shardwright_operator.decide.drift import ABSENT, body_digest
 from shardwright_operator.observe.observed import Observed
 from shardwright_operator.observe.views import ChildKind, ResourceView, WriteNote
 from shardwright_operator.status.report import Problem
@@ -68,7 +68,11 @@ def overrides(observed: Observed, now: datetime) -> list[str]:
             continue
         if note.altered and note.answer == body_digest(child):
             told.append(f"{note.kind} {note.name}: the API server changes what is applied ({note.altered})")
-        elif note.undone and note.retry_at is not None and now < note.retry_at + UNDONE_SHOWN:
+        elif (
+            note.undone not in {"", ABSENT}
+            and note.retry_at is not None
+            and now < note.retry_at + UNDONE_SHOWN
+        ):
             told.append(f"{note.kind} {note.name}: somebody changes it back ({note.undone})")
     return told
 
