@@ -39,10 +39,6 @@ CHILDREN = [
     pytest.param(POLICIES, "llama-0", id="NetworkPolicy"),
     pytest.param(BUDGETS, "llama-0", id="PodDisruptionBudget"),
 ]
-SET_CHILDREN = [
-    pytest.param(SETS, "llama-0-leader", id="leader set"),
-    pytest.param(SETS, "llama-0-worker", id="worker set"),
-]
 
 
 @pytest.fixture
@@ -134,8 +130,17 @@ def test_an_edited_child_is_put_right_and_no_pod_restarts(
     assert deployment.pod_uids() == uids
 
 
-@pytest.mark.parametrize("label", [MANAGED_BY, DEPLOYMENT, "shardwright.dev/group-index"])
-@pytest.mark.parametrize(("resource", "name"), [*CHILDREN[1:], *SET_CHILDREN])
+@pytest.mark.parametrize(
+    ("resource", "name", "label"),
+    [
+        pytest.param("services", "llama-0-ranks", MANAGED_BY, id="ranks Service leaves the watch"),
+        pytest.param("services", "llama-0-ranks", DEPLOYMENT, id="ranks Service names no owner"),
+        pytest.param(SETS, "llama-0-leader", MANAGED_BY, id="leader set leaves the watch"),
+        pytest.param(SETS, "llama-0-leader", DEPLOYMENT, id="leader set names no owner"),
+        pytest.param(SETS, "llama-0-worker", MANAGED_BY, id="worker set leaves the watch"),
+        pytest.param(SETS, "llama-0-worker", "shardwright.dev/group-index", id="worker set names no group"),
+    ],
+)
 def test_a_removed_label_comes_back_and_no_pod_restarts(
     deployment: Deployment, resource: str, name: str, label: str
 ) -> None:
