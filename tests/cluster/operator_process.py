@@ -50,7 +50,7 @@ class OperatorAccount:
 
 def apply_crd(cluster: Cluster, api: Client) -> None:
     """Apply the definition of the resource and wait until it is served."""
-    cluster.kubectl("apply", "--server-side", "-f", str(CRD))
+    cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(CRD))
 
     def served() -> bool:
         try:

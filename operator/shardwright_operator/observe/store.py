@@ -222,6 +222,8 @@ class Store:
         for body in bodies:
             listed.add(body["metadata"].get("uid", ""))
             keys |= self.put(body, deleted=False)
+            if kind == KIND:
+                keys |= self._reread_resource(body)
         for view in list(self._views(kind)):
             if view.uid not in listed and view.resource_version <= version:
                 keys |= self._remove(view, version)
@@ -279,6 +281,19 @@ class Store:
             if old is not None and replace(view, resource_version=0) == replace(old, resource_version=0):
                 return _NOTHING
         return frozenset({view.key}) | self._moving_up(view.key)
+
+    def _reread_resource(self, body: Mapping[str, Any]) -> frozenset[Key]:
+        """Take in a resource whose version is known, and whose content has changed all the same.
+
+        A CRD that changes cuts fields off an object as it is read, or gives them back, and no watch says so.
+        """
+        view = project_resource(body)
+        old = self._resources.get(view.key)
+        if old is None or old.uid != view.uid or old.resource_version != view.resource_version or old == view:
+            return _NOTHING
+        self._demands.changed(view.key)
+        self._resources[view.key] = view
+        return frozenset({view.key})
 
     def _put_child(self, view: ChildView | None, *, deleted: bool) -> frozenset[Key]:
         if view is None:

@@ -115,6 +115,17 @@ def test_a_wiped_status_wakes_the_resource_and_our_own_write_does_not() -> None:
     assert store.put(body(KIND, KEY.name, "r", 6, spec={}, status={}), deleted=False) == {KEY}
 
 
+def test_a_list_tells_of_a_field_that_another_crd_cuts_under_the_same_version() -> None:
+    store = Store()
+    store.put(body(KIND, KEY.name, "a", 5, spec={"replicas": 1, "omen": "good"}), deleted=False)
+    cut = body(KIND, KEY.name, "a", 5, spec={"replicas": 1})
+    assert store.replace(KIND, [cut], version=5) == {KEY}
+    assert store.replace(KIND, [cut], version=5) == frozenset()
+    resource = store.observe(KEY).resource
+    assert resource is not None
+    assert resource.spec == {"replicas": 1}
+
+
 def test_the_copies_that_the_set_controller_keeps_are_not_children() -> None:
     revision = body("ControllerRevision", "llama-0-worker-abc", "c", 5, data={})
     revision["metadata"]["ownerReferences"] = [{"kind": "StatefulSet", "uid": "s", "controller": True}]
