@@ -105,9 +105,11 @@ def test_requests_and_their_errors(cluster: Cluster, api: Client, namespace: str
         first = await server.apply(manifest, force=False)
         again = await server.apply(manifest, force=True)
         assert first["metadata"]["resourceVersion"] == again["metadata"]["resourceVersion"]
-        version = int(first["metadata"]["resourceVersion"])
         with pytest.raises(ConflictError):
-            await server.apply(service(made, port=8001), force=True, resource_version=version - 1)
+            await server.apply(service(made, port=8001), force=True, uid="of-an-earlier-one")
+        with pytest.raises(ConflictError):
+            await server.apply(service(made, name="gone"), force=True, uid="of-one-that-is-gone")
+        assert await server.find("Service", namespace, "gone") is None
         with pytest.raises(InvalidError, match="port"):
             await server.apply(service(made, port=99999999), force=True)
         with pytest.raises(AlreadyExistsError):
@@ -118,7 +120,7 @@ def test_requests_and_their_errors(cluster: Cluster, api: Client, namespace: str
         assert found["metadata"]["uid"] == first["metadata"]["uid"]
         listed = await server.list("Service", namespace)
         assert [item["kind"] for item in listed.items] == ["Service"]
-        assert listed.version >= version
+        assert listed.version >= int(first["metadata"]["resourceVersion"])
 
         with pytest.raises(ConflictError):
             await server.delete("Service", namespace, "llama", uid="00000000-0000-0000-0000-000000000000")

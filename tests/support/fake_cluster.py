@@ -59,16 +59,12 @@ class FakeCluster:
         ]
         return ListAnswer(items=tuple(items), version=next(self._versions))
 
-    async def apply(
-        self, manifest: Manifest, *, force: bool, resource_version: int | None = None
-    ) -> Manifest:
+    async def apply(self, manifest: Manifest, *, force: bool, uid: str | None = None) -> Manifest:
         place = _place(manifest)
         self._called("apply", place[0], place[2])
         old = self.objects.get(place)
-        if resource_version is not None and (
-            old is None or old["metadata"]["resourceVersion"] != str(resource_version)
-        ):
-            raise ConflictError("the object has been modified", status=409)
+        if uid is not None and (old is None or old["metadata"]["uid"] != uid):
+            raise ConflictError("the object is another one", status=409)
         if place in self.foreign and not force:
             raise ConflictError("conflict with another manager", status=409)
         answer = self._store(place, manifest)

@@ -8,7 +8,7 @@ from typing import Any
 
 from shardwright_operator.api.constants import API_VERSION, KIND, Label
 from shardwright_operator.decide import DecideSettings, decide
-from shardwright_operator.decide.decision import Apply, Decision, Delete, Event, PodClaim, SetClaim
+from shardwright_operator.decide.decision import Apply, Decision, Delete, Event, GoneClaim, PodClaim, SetClaim
 from shardwright_operator.observe.store import Store
 from shardwright_operator.observe.views import Key
 from simulated_cluster import NAMESPACE, SimulatedCluster
@@ -118,14 +118,15 @@ class SimulatedWorld(SimulatedCluster):
         """Look at the live objects that the decision believes to be gone; a wrong belief mends the store."""
         confirmed = True
         for claim in decision.confirm:
-            kind = "Pod" if isinstance(claim, PodClaim) else "StatefulSet"
+            kind = "StatefulSet" if isinstance(claim, SetClaim) else "Pod"
             live = self.objects.get((kind, claim.name))
             if live is None:
                 continue
             self.store.put_read(copy.deepcopy(live))
             metadata = live["metadata"]
-            wrong = isinstance(claim, SetClaim) or metadata["uid"] == claim.uid
-            confirmed = confirmed and ("deletionTimestamp" in metadata or not wrong)
+            wrong = not isinstance(claim, PodClaim) or metadata["uid"] == claim.uid
+            excused = "deletionTimestamp" in metadata and not isinstance(claim, GoneClaim)
+            confirmed = confirmed and (excused or not wrong)
         return confirmed
 
     def restart_operator(self) -> None:
@@ -148,6 +149,8 @@ class SimulatedWorld(SimulatedCluster):
             return
         self.writes.append(f"apply {write.kind} {write.name}")
         standing = self.objects.get((str(write.kind), write.name))
+        if write.uid is not None and (standing is None or standing["metadata"]["uid"] != write.uid):
+            return
         manifest = copy.deepcopy(dict(write.manifest))
         if standing is None:
             manifest["metadata"]["generation"] = 1

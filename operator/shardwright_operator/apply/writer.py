@@ -22,7 +22,15 @@ from shardwright_operator.cluster import (
     Manifest,
     NotFoundError,
 )
-from shardwright_operator.decide.decision import Apply, Claim, Delete, PodClaim, Write
+from shardwright_operator.decide.decision import (
+    Apply,
+    Claim,
+    Delete,
+    GoneClaim,
+    PodClaim,
+    SetClaim,
+    Write,
+)
 from shardwright_operator.decide.drift import body_digest, difference
 from shardwright_operator.observe.projection import project_child
 from shardwright_operator.observe.store import Store
@@ -105,11 +113,13 @@ class Writer:
             )
 
     async def _confirm(self, key: Key, claim: Claim) -> None:
-        kind = "Pod" if isinstance(claim, PodClaim) else str(ChildKind.STATEFUL_SET)
+        kind = str(ChildKind.STATEFUL_SET) if isinstance(claim, SetClaim) else "Pod"
         live = await self._cluster.find(kind, key.namespace, claim.name)
         if live is None:
             return
         self._store.put_read(live)
+        if isinstance(claim, GoneClaim):
+            raise RetryLaterError(f"pod {claim.name} has come back")
         if isinstance(claim, PodClaim):
             wrong = live["metadata"]["uid"] == claim.uid
         else:
@@ -158,9 +168,7 @@ class Writer:
         one name. Other children have no such lists, or refuse for reasons that overwriting does not mend.
         """
         try:
-            return await self._cluster.apply(
-                write.manifest, force=write.owned, resource_version=write.resource_version
-            )
+            return await self._cluster.apply(write.manifest, force=write.owned, uid=write.uid)
         except InvalidError:
             if not write.owned or write.kind is not ChildKind.SERVICE:
                 raise

@@ -11,7 +11,13 @@ from kubernetes.aio.client.rest import RESTClientObject
 
 from shardwright_operator.api.constants import FIELD_MANAGER, STATUS_FIELD_MANAGER
 from shardwright_operator.cluster.connection import Connection
-from shardwright_operator.cluster.errors import NotFoundError, UnavailableError, error_from_answer
+from shardwright_operator.cluster.errors import (
+    ConflictError,
+    InvalidError,
+    NotFoundError,
+    UnavailableError,
+    error_from_answer,
+)
 from shardwright_operator.cluster.kinds import kind_named
 from shardwright_operator.cluster.protocol import ListAnswer, Manifest
 
@@ -74,23 +80,27 @@ class ApiCluster:
                 return ListAnswer(items=tuple(items), version=int(version) if version.isdecimal() else 0)
             query = {**query, "continue": metadata["continue"]}
 
-    async def apply(
-        self, manifest: Manifest, *, force: bool, resource_version: int | None = None
-    ) -> Manifest:
+    async def apply(self, manifest: Manifest, *, force: bool, uid: str | None = None) -> Manifest:
         """See Cluster."""
         metadata = manifest["metadata"]
         body = manifest
-        if resource_version is not None:
-            body = {**manifest, "metadata": {**metadata, "resourceVersion": str(resource_version)}}
-        return await self._request(
-            "patch",
-            manifest["kind"],
-            "PATCH",
-            kind_named(manifest["kind"]).path(metadata["namespace"], metadata["name"]),
-            query={"fieldManager": FIELD_MANAGER, "force": "true" if force else "false"},
-            body=body,
-            content_type=_APPLY,
-        )
+        if uid is not None:
+            body = {**manifest, "metadata": {**metadata, "uid": uid}}
+        try:
+            return await self._request(
+                "patch",
+                manifest["kind"],
+                "PATCH",
+                kind_named(manifest["kind"]).path(metadata["namespace"], metadata["name"]),
+                query={"fieldManager": FIELD_MANAGER, "force": "true" if force else "false"},
+                body=body,
+                content_type=_APPLY,
+            )
+        except InvalidError as error:
+            if uid is not None and "metadata.uid" in error.message:
+                # The server's word for "this is another object"; for one that is gone it says Conflict.
+                raise ConflictError(error.message, status=error.status) from error
+            raise
 
     async def overwrite(self, manifest: Manifest) -> None:
         """See Cluster."""

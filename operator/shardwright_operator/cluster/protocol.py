@@ -30,13 +30,11 @@ class Cluster(Protocol):
         """All objects of a kind that carry our label (all, for kinds without one); None: all namespaces."""
         ...
 
-    async def apply(
-        self, manifest: Manifest, *, force: bool, resource_version: int | None = None
-    ) -> Manifest:
+    async def apply(self, manifest: Manifest, *, force: bool, uid: str | None = None) -> Manifest:
         """Server-side apply of a complete manifest as the operator's field manager; the answer as it stands.
 
         Without ``force`` a field that another manager holds is a ``ConflictError``; with a
-        ``resource_version`` so is an object that is no longer at it.
+        ``uid`` so is an object that is not that one, or is gone: it is not made anew.
         """
         ...
 

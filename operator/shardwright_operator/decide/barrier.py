@@ -9,11 +9,12 @@ back-off is over, do both sets go up again.
 from dataclasses import replace
 from datetime import timedelta
 
+from shardwright_operator.api import names
 from shardwright_operator.api.constants import Annotation, GroupPhase, Reason
 from shardwright_operator.build.revision import Revision
 from shardwright_operator.decide import remains
 from shardwright_operator.decide.admission import LOOK_AGAIN_S, RELEASE_S
-from shardwright_operator.decide.decision import Event, EventType
+from shardwright_operator.decide.decision import Event, EventType, GoneClaim
 from shardwright_operator.decide.delay import next_attempt, restart_delay_s, spread
 from shardwright_operator.decide.failure import Failure, read_evidence
 from shardwright_operator.decide.record import Record
@@ -169,6 +170,15 @@ def start(group: Standing, revision: Revision, record: Record, text: str) -> Gro
         leader=group.write_leader(revision, record, replicas=1),
         worker=group.write_worker(revision),
         deletes=group.delete_worker("the group has no workers any more") if members == 1 else (),
+        confirm=() if group.leader is None else _all_gone(group),
+    )
+
+
+def _all_gone(group: Standing) -> tuple[GoneClaim, ...]:
+    """That no pod of what the group ran before is there; asked of the API server at each new start."""
+    members = group.revision.members if group.revision else group.scene.target.members
+    return tuple(
+        GoneClaim(name=names.pod(group.scene.owner.name, group.index, rank)) for rank in range(members)
     )
 
 

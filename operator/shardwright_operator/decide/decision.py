@@ -14,7 +14,8 @@ class Apply:
 
     ``owned`` says that the live object is known to be ours, so that the write may take fields back by force.
     A first write is not forced: the server then refuses with a conflict if somebody else holds the name.
-    ``resource_version`` makes the write conditional on the version that the decision was made from.
+    ``uid`` of the standing object makes the write conditional on that: a set that somebody deletes at this
+    moment must not come to life again, with a decision that was made for its pods.
     """
 
     kind: ChildKind
@@ -23,7 +24,7 @@ class Apply:
     owned: bool
     digest: str
     why: str
-    resource_version: int | None = None
+    uid: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +77,18 @@ class SetClaim:
     owner_uid: str
 
 
-Claim = PodClaim | SetClaim
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GoneClaim:
+    """A belief that a new start rests on: there is no pod of this name, not even one that is going.
+
+    A StatefulSet's controller may make one more pod from a set that it has cached. If somebody deletes that
+    set before its status tells, nothing that the watches have brought so far says that the pod is there.
+    """
+
+    name: str
+
+
+Claim = PodClaim | SetClaim | GoneClaim
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

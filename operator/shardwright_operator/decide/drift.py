@@ -68,6 +68,7 @@ def needed_write(
         owned=child is not None,
         digest=wanted,
         why=why,
+        uid=child.uid if child is not None else None,
     )
 
 

@@ -84,7 +84,7 @@ def service(name: str = "llama", owner_uid: str = "", **spec: Any) -> dict[str, 
     }
 
 
-def apply(manifest: dict[str, Any], *, owned: bool = False, resource_version: int | None = None) -> Apply:
+def apply(manifest: dict[str, Any], *, owned: bool = False, uid: str | None = None) -> Apply:
     return Apply(
         kind=ChildKind(manifest["kind"]),
         name=manifest["metadata"]["name"],
@@ -92,7 +92,7 @@ def apply(manifest: dict[str, Any], *, owned: bool = False, resource_version: in
         owned=owned,
         digest=digest(manifest),
         why="the test says so",
-        resource_version=resource_version,
+        uid=uid,
     )
 
 

@@ -176,13 +176,13 @@ async def test_a_foreign_object_is_told_from_a_stale_view(world, make_service, m
     assert (ChildKind.SERVICE, "ours") in world.observed[-1].children
 
 
-async def test_a_conflict_of_versions_repairs_the_store(world, make_service, make_apply) -> None:
+async def test_a_write_to_an_object_that_was_made_anew_repairs_the_store(
+    world, make_service, make_apply
+) -> None:
     uid = world.make_resource()["metadata"]["uid"]
-    old = world.cluster.seed(make_service("llama", uid, a=1))
-    world.store.put(old, deleted=False)
+    world.store.put(world.cluster.seed(make_service("llama", uid, a=1)), deleted=False)
     world.cluster.seed(make_service("llama", uid, a=2))
-    version = int(old["metadata"]["resourceVersion"])
-    write = make_apply(make_service("llama", uid, a=3), owned=True, resource_version=version)
+    write = make_apply(make_service("llama", uid, a=3), owned=True, uid="of-an-earlier-one")
     world.decide = lambda _observed: Decision(stages=((write,),))
     with pytest.raises(RetryLaterError) as caught:
         await world.reconciler.reconcile(KEY)
@@ -196,7 +196,7 @@ async def test_a_conflict_over_an_object_that_is_gone_asks_for_a_list(
     world, make_service, make_apply
 ) -> None:
     world.make_resource()
-    write = make_apply(make_service(), owned=True, resource_version=1)
+    write = make_apply(make_service(), owned=True, uid="gone")
     world.decide = lambda _observed: Decision(stages=((write,),))
     with pytest.raises(RetryLaterError):
         await world.reconciler.reconcile(KEY)
