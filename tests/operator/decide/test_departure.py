@@ -1,4 +1,4 @@
-"""A group that nobody wants any more is no reason to be unready, and keeps the resource from being settled."""
+"""A group that nobody wants any more is no reason to be unready, and yet the resource is not settled."""
 
 from typing import Any
 

@@ -14,8 +14,8 @@ from shardwright_operator.apply.notes import WriteLedger
 from shardwright_operator.apply.writer import Writer
 from shardwright_operator.decide.decision import Apply, Decision
 from shardwright_operator.decide.drift import digest
-from shardwright_operator.observe.store import Store
 from shardwright_operator.observe.observed import Observed
+from shardwright_operator.observe.store import Store
 from shardwright_operator.observe.views import ChildKind, Key
 from shardwright_operator.reconciler import Reconciler
 
