@@ -70,9 +70,4 @@ CPU = (
     Stated(pattern=r"No Int8 MoE backend supports", where=_ORACLE + r"int8\.py", reason=_MOE),
     Stated(pattern=r"No NvFp4 MoE backend supports", where=_ORACLE + r"nvfp4\.py", reason=_MOE),
     Stated(pattern=r"No MXFP4 MoE backend supports", where=_ORACLE + r"mxfp4\.py", reason=_MOE),
-    Stated(
-        pattern=r"^ValueError: The quantization method moe_wna16 \+ awq is not supported for the current GPU",
-        where=r"^vllm/model_executor/layers/quantization/moe_wna16\.py",
-        reason="the CPU has no compute capability, which is compared with AWQ's least one",
-    ),
 )

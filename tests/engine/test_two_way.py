@@ -19,7 +19,7 @@ from synthetic_models import ModelFolders
 from two_way_cases import Case, two_way_cases
 
 pytestmark = pytest.mark.engine
-SEED, COUNT = 20260101, 3000
+SEED, COUNT = 20260101, 2400
 
 
 def test_planner_and_engine_agree_or_the_reason_is_listed(vllm: ParserService, models: ModelFolders) -> None:
