@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -171,6 +172,26 @@ def _words(status: Json) -> str:
         f"group {g['index']}: {g['phase']} {g['reason']}: {g['message']}" for g in status.get("groups", ())
     ]
     return "\n".join([*conditions, *groups])
+
+
+def wait_collected(api: Client) -> None:
+    """Wait until the garbage collector knows the kind: it looks for new ones every 30 s only.
+
+    What belongs to an object of a kind that it never knew stays for good when the kind goes.
+    """
+    owner = Deployed(api, "default", LLAMA_405B, name=f"gc-{uuid.uuid4().hex[:8]}").create().created
+    reference = {name: owner[name] for name in ("apiVersion", "kind")} | {
+        name: owner["metadata"][name] for name in ("name", "uid")
+    }
+    name = owner["metadata"]["name"]
+    metadata = {"name": name, "namespace": "default", "ownerReferences": [reference]}
+    api.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
+    api.delete(MDEP, name, "default")
+    wait_for(
+        lambda: api.find("configmaps", name, "default") is None,
+        "the garbage collector knows the kind",
+        timeout_s=90,
+    )
 
 
 class OperatorSwitch:

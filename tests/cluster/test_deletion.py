@@ -1,6 +1,5 @@
 """Deletion never hangs and never leaves anything behind: owner references do it, no finalizer is involved."""
 
-import uuid
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -9,7 +8,7 @@ from control_plane.client import Client, Json
 from control_plane.cluster import Cluster
 from control_plane.faults import play
 from control_plane.waiting import wait_for
-from deployed import CHILD_RESOURCES, LEADER, LLAMA_405B, WORKER, Deployed, OperatorSwitch
+from deployed import CHILD_RESOURCES, LEADER, LLAMA_405B, WORKER, Deployed, OperatorSwitch, wait_collected
 from operator_process import MDEP, OperatorAccount, crd, operator_account
 from pod_trace import PodTrace
 
@@ -31,19 +30,7 @@ def switch(cluster: Cluster, operator_account: OperatorAccount) -> Iterator[Oper
 @pytest.fixture(scope="module", autouse=True)
 def collected(api: Client, crd: None) -> None:
     """The garbage collector knows the kind: it looks for new ones every 30 s only."""
-    owner = Deployed(api, "default", LLAMA_405B, name=f"gc-{uuid.uuid4().hex[:8]}").create().created
-    reference = {name: owner[name] for name in ("apiVersion", "kind")} | {
-        name: owner["metadata"][name] for name in ("name", "uid")
-    }
-    name = owner["metadata"]["name"]
-    metadata = {"name": name, "namespace": "default", "ownerReferences": [reference]}
-    api.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
-    api.delete(MDEP, name, "default")
-    wait_for(
-        lambda: api.find("configmaps", name, "default") is None,
-        "the garbage collector knows the kind",
-        timeout_s=90,
-    )
+    wait_collected(api)
 
 
 @pytest.fixture
@@ -175,8 +162,12 @@ def test_scaling_down_removes_the_groups_beyond(
     llama.edit(replicas=1)
     llama.wait_ready()
 
+    import time
+    t0=time.time()
     def remaining() -> set[str]:
-        return {str(child["metadata"]["name"]) for child in (*llama.children(), *llama.pods())}
+        r={str(child["metadata"]["name"]) for child in (*llama.children(), *llama.pods())}
+        print("XX", round(time.time()-t0,1), sorted(n for n in r if n.startswith("llama-1")), [ (g["index"],g["phase"],g["message"]) for g in llama.status["groups"]])
+        return r
 
     wait_for(
         lambda: not any(name.startswith("llama-1") for name in remaining()),

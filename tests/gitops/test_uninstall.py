@@ -7,7 +7,7 @@ import pytest
 from control_plane.client import Client
 from control_plane.cluster import Cluster
 from control_plane.waiting import wait_for
-from deployed import LLAMA_405B, Deployed, OperatorSwitch
+from deployed import LLAMA_405B, Deployed, OperatorSwitch, wait_collected
 from operator_process import (
     CHART,
     MDEP,
@@ -35,6 +35,12 @@ def switch(cluster: Cluster, operator_account: OperatorAccount) -> Iterator[Oper
     switch = OperatorSwitch(cluster, operator_account)
     yield switch
     switch.down()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def collected(api: Client, crd: None) -> None:
+    """The garbage collector has met the kind, as in any cluster that is older than half a minute."""
+    wait_collected(api)
 
 
 @pytest.fixture
