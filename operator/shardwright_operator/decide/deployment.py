@@ -197,6 +197,7 @@ def _stages(
             *((download.write, download.delete) if download is not None else ()),
         ),
         (step.leader for step in steps),
+        (delete for step in steps for delete in step.ends),
         (step.worker for step in steps),
         (
             *(delete for step in steps for delete in step.deletes),

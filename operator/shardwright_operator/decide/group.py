@@ -10,7 +10,7 @@ from datetime import datetime
 from shardwright_operator.api import names
 from shardwright_operator.api.constants import GroupPhase, Reason, Role
 from shardwright_operator.build.revision import Revision
-from shardwright_operator.decide import barrier
+from shardwright_operator.decide import barrier, remains
 from shardwright_operator.decide.admission import LOOK_AGAIN_S
 from shardwright_operator.decide.decision import Event, EventType
 from shardwright_operator.decide.delay import next_attempt
@@ -63,7 +63,7 @@ def _keep_up(group: Standing) -> GroupStep:
         return _watch(group, group.record, _members(group))
     failure = _failure(group, revision)
     if failure is not None:
-        return barrier.fail(group, revision, failure)
+        return replace(barrier.fail(group, revision, failure), ends=remains.at_once(group))
     if not group.record.members and (obstacle := scene.obstacle(group.index, sets_only=True)):
         return barrier.park(group, revision, obstacle)
     if beneficiary := scene.admission.beneficiary(group.index, revision, group.pods):

@@ -35,6 +35,19 @@ def deletions(group: Standing) -> tuple[Delete, ...]:
     return tuple(deletes)
 
 
+def at_once(group: Standing) -> tuple[Delete, ...]:
+    """Deletions of all pods of a group that has just broken, before its worker set lets its pods go.
+
+    Cutting a grace short afterwards comes too late: a kubelet runs a preStop hook, by which workers wait for
+    their leader, to its end (a worker took 42 s to go, seen on a kubelet of Kubernetes 1.36).
+    """
+    return tuple(
+        _delete_pod(pod, BROKEN_GRACE_S, "its group is broken")
+        for pod in group.pods
+        if not _ends_soon(group, pod)
+    )
+
+
 def stuck_deletions(group: Standing) -> tuple[Delete, ...]:
     """Deletions by force of pods whose nodes will never confirm their end."""
     return tuple(

@@ -86,6 +86,8 @@ class GroupStep:
 
     state: GroupState
     leader: Apply | None = None
+    ends: tuple[Delete, ...] = ()
+    """Pods that are to end before the worker set lets them go with a grace of its own."""
     worker: Apply | None = None
     deletes: tuple[Delete, ...] = ()
     events: tuple[Event, ...] = ()
