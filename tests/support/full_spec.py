@@ -33,7 +33,12 @@ FULL_SPEC: dict[str, Any] = {
         "timeToFirstToken": "1m0.5s",
         "policy": "Require",
     },
-    "hardware": {"gpu": "NVIDIA H100 80GB HBM3", "gpusPerNode": 8, "maxNodes": 4},
+    "hardware": {
+        "gpu": "NVIDIA H100 80GB HBM3",
+        "gpusPerNode": 8,
+        "maxNodes": 4,
+        "gpuHourPrices": {"H100-SXM-80GB": 2.5},
+    },
     "parallelism": {
         "tensor": 16,
         "pipeline": 2,

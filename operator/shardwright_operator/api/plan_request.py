@@ -15,6 +15,7 @@ from shardwright_operator.api.v1alpha1 import ModelDeploymentSpec
 from shardwright_planner import (
     EngineOptions,
     Executor,
+    Gpu,
     ModelFacts,
     Pins,
     PlanInputError,
@@ -95,6 +96,7 @@ def declared_pool(spec: ModelDeploymentSpec) -> Pool | None:
         name=DECLARED_POOL,
         nic_bytes_per_s=node_bandwidth_bytes_per_s(spec),
         rdma=node_rdma(spec),
+        price_per_gpu_hour=gpu_hour_price(spec, gpu),
     )
 
 
@@ -102,6 +104,29 @@ def node_bandwidth_bytes_per_s(spec: ModelDeploymentSpec) -> float | None:
     """One-way network rate of a node as the spec says it; None lets the planner take its own default."""
     gbps = spec.network.node_bandwidth_gbps
     return None if gbps is None else gbps * BYTES_PER_S_OF_GBPS
+
+
+def gpu_hour_price(spec: ModelDeploymentSpec, gpu: Gpu) -> float | None:
+    """What the spec says that an hour of this GPU costs, whichever of its names it uses.
+
+    Raises:
+        SpecError: for a price of a GPU that the planner does not know.
+    """
+    for name, price in (spec.hardware.gpu_hour_prices or {}).items():
+        try:
+            known = find_gpu(name)
+        except PlanInputError as error:
+            found = from_planner(error)
+            raise SpecError(
+                field="spec.hardware.gpuHourPrices",
+                value=name,
+                limit=found.limit,
+                remedy=found.remedy,
+                reason=Reason.UNKNOWN_GPU,
+            ) from None
+        if known == gpu:
+            return price
+    return None
 
 
 def node_rdma(spec: ModelDeploymentSpec) -> bool | None:

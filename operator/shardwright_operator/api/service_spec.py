@@ -106,6 +106,13 @@ class HardwareSpec(ApiRecord):
     max_nodes: Annotated[Int, Field(ge=1, le=MAX_NODES)] | None = Field(
         default=None, description="Nodes that one replica may use."
     )
+    gpu_hour_prices: (
+        Annotated[dict[str, Annotated[float, Field(ge=0, le=10_000)]], Field(max_length=16)] | None
+    ) = Field(
+        default=None,
+        description="Price of a GPU-hour by GPU name, in any currency. With a price for every GPU at hand, "
+        "the cheapest plan that meets the service level is chosen instead of the one with the fewest GPUs.",
+    )
 
 
 class ParallelismSpec(ApiRecord):

@@ -4,7 +4,12 @@ from dataclasses import dataclass, replace
 
 from shardwright_operator.api.constants import Reason
 from shardwright_operator.api.errors import SpecError
-from shardwright_operator.api.plan_request import declared_pool, node_bandwidth_bytes_per_s, node_rdma
+from shardwright_operator.api.plan_request import (
+    declared_pool,
+    gpu_hour_price,
+    node_bandwidth_bytes_per_s,
+    node_rdma,
+)
 from shardwright_operator.api.v1alpha1 import ModelDeploymentSpec
 from shardwright_operator.observe.pools import FoundPools, find_pools
 from shardwright_operator.observe.views import NodeView
@@ -53,6 +58,7 @@ def _limited(pool: Pool, spec: ModelDeploymentSpec) -> Pool:
         nodes=min(pool.nodes, hardware.max_nodes or pool.nodes),
         nic_bytes_per_s=node_bandwidth_bytes_per_s(spec),
         rdma=node_rdma(spec),
+        price_per_gpu_hour=gpu_hour_price(spec, pool.gpu),
     )
 
 

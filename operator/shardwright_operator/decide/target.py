@@ -205,10 +205,13 @@ def _keep(revision: Revision, latest: Revision | None) -> Target:
 def _refused(latest: Revision | None, chosen: Plan) -> Target:
     fits = not any(stage.missing_bytes for stage in chosen.stages)
     reason = Reason.SLO_MISSED if fits and chosen.slo_predicted is False else Reason.DOES_NOT_FIT
-    remedies = f" Would help: {'; '.join(chosen.remedies)}." if chosen.remedies else ""
-    return _unaccepted(
-        latest, Problem(reason=reason, message=f"{chosen.reason}{remedies}", stalled=True), chosen
-    )
+    message = " ".join([f"{chosen.reason.rstrip('.')}.", *_would_help(chosen)])
+    return _unaccepted(latest, Problem(reason=reason, message=message, stalled=True), chosen)
+
+
+def _would_help(chosen: Plan) -> list[str]:
+    remedies = [remedy.rstrip(".") for remedy in chosen.remedies]
+    return [f"What would help: {'; '.join(remedies)}."] if remedies else []
 
 
 def _invalid(latest: Revision | None, error: SpecError) -> Target:

@@ -149,3 +149,23 @@ def test_a_pod_that_kubernetes_took_off_a_lost_node_names_it() -> None:
     failure = world.status["groups"][0]["firstFailure"]
     assert (failure["reason"], failure["node"]) == ("NodeLost", node["metadata"]["name"])
     assert world.status["ready"] == "1/1"
+
+
+def test_prices_turn_the_choice_between_pools_to_the_cheaper_one() -> None:
+    spec = {"model": {"name": "meta-llama/Llama-3.1-8B-Instruct"}}
+    chosen = {}
+    for dear in ("L40S", "H100-SXM-80GB"):
+        prices = {"L40S": 1.0, "H100-SXM-80GB": 1.0, dear: 9.0}
+        world = SimulatedWorld({**spec, "hardware": {"gpuHourPrices": prices}}, nodes=1)
+        world.add_node("cheap-0", "NVIDIA-L40S")
+        world.settle()
+        chosen[dear] = world.status["plan"]["gpu"]
+    assert chosen == {"L40S": "H100-SXM-80GB", "H100-SXM-80GB": "L40S"}
+
+
+def test_a_price_of_an_unknown_gpu_is_refused_by_name() -> None:
+    hardware = {"gpuHourPrices": {"TPU-v5": 1.0}}
+    world = SimulatedWorld({"model": {"name": "meta-llama/Llama-3.1-8B-Instruct"}, "hardware": hardware})
+    world.reconcile()
+    assert world.condition("Stalled") == ("True", "UnknownGPU")
+    assert "spec.hardware.gpuHourPrices is 'TPU-v5'" in world.status["conditions"][0]["message"]
