@@ -23,10 +23,9 @@ pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("operator")]
 HPA = "horizontalpodautoscalers.autoscaling"
 EXAMPLE = ROOT / "examples" / "autoscaling" / "horizontal-pod-autoscaler.yaml"
 PER_GROUP = 8
-AT_ONCE = {
-    "stabilizationWindowSeconds": 0,
-    "policies": [{"type": "Percent", "value": 900, "periodSeconds": 1}],
-}
+ANY_STEP = {"type": "Percent", "value": 900, "periodSeconds": 1}
+AT_ONCE = {"stabilizationWindowSeconds": 0, "policies": [ANY_STEP]}
+AUTOSCALER = "system:serviceaccount:kube-system:horizontal-pod-autoscaler"
 
 METRICS = {
     "pods": {
