@@ -5,6 +5,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 CLUSTER := PYTHONPATH=tests/cluster $(BIN)/python -m control_plane
+# Most of the tests' time is waiting for a cluster, so two processes share the cores; each has its own cluster.
+IN_TWO := -n 2 --dist loadfile
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 # An exported KUBECONFIG may point at a cluster that matters, so only one that is given to make itself counts.
@@ -13,7 +15,7 @@ export SHARDWRIGHT_TEST_KUBECONFIG := $(abspath $(KUBECONFIG))
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-engine engine-facts engine-requirements unit lint verify accuracy bench cluster-up cluster-down generate golden constraints clean
+.PHONY: explore help setup demo test test-engine engine-facts engine-requirements unit lint verify accuracy bench cluster-up cluster-down generate golden constraints clean
 
 help:  ## show the targets
 	@echo 'Shardwright: plans and runs multi-node vLLM on Kubernetes. Targets:'
@@ -33,7 +35,10 @@ demo: setup  ## plan and run Llama 3.1 405B on a real API server with simulated 
 	PYTHONPATH=tests/cluster $(BIN)/python tests/cluster/demo.py
 
 test: setup lint verify  ## all gates and all tests but the engine's, on a local control plane that is built once
-	$(BIN)/pytest -m 'not engine'
+	$(BIN)/pytest -m 'not engine and not extended' $(IN_TWO)
+
+explore: setup  ## the larger of the small worlds, explored whole: minutes
+	$(BIN)/pytest -m extended tests/operator/decide
 
 test-engine: parser nodes  ## what is rendered against a real vLLM: its parser, then a group on real nodes (root)
 	$(BIN)/pytest -m 'engine and not extended' tests/nodes
@@ -49,7 +54,7 @@ nodes: setup
 	PYTHONPATH=tests/cluster:tests/nodes $(BIN)/python -m real_nodes setup
 
 unit: setup  ## the tests that need no cluster
-	$(BIN)/pytest -m 'not cluster and not engine'
+	$(BIN)/pytest -m 'not cluster and not engine and not extended' $(IN_TWO)
 
 lint: setup  ## style, types and layers
 	$(BIN)/ruff check .

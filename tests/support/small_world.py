@@ -361,11 +361,19 @@ def kubelets(state: State) -> Iterator[tuple[str, State]]:
     for pod in state.pods:
         if pod.deleting:
             yield f"{_name(pod)} is gone", _without(state, pod)
-        elif pod.rank == 0 and not pod.joined:
-            others = [p for p in state.pods if p.group == pod.group and p.rank]
-            if others and all(p.running and not p.joined and not p.failed for p in others):
-                formed = tuple(p._replace(joined=pod.uid) if p.group == pod.group else p for p in state.pods)
-                yield f"group {pod.group} forms", state._replace(pods=formed)
+        elif pod.rank == 0 and not pod.joined and not pod.failed:
+            yield from _formation(state, pod)
+
+
+def _formation(state: State, leader: Pod) -> Iterator[tuple[str, State]]:
+    """All ranks join; with one of an earlier formation they never do, until the start-up probe has enough."""
+    others = [p for p in state.pods if p.group == leader.group and p.rank]
+    if others and all(p.running and not p.joined and not p.failed for p in others):
+        formed = tuple(p._replace(joined=leader.uid) if p.group == leader.group else p for p in state.pods)
+        yield f"group {leader.group} forms", state._replace(pods=formed)
+    elif any(p.joined and not p.deleting for p in others) and not leader.restarts:
+        again = _changed(state, leader, restarts=1)
+        yield f"the start-up probe of {_name(leader)} has waited long enough", again
 
 
 def watches(state: State) -> Iterator[tuple[str, State]]:

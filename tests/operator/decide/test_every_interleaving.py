@@ -119,7 +119,10 @@ def _way_to(state: State, came: dict[State, tuple[State, str] | None]) -> str:
     ("replicas", "fault_budget", "edit_budget", "wishes"),
     [
         pytest.param(1, 1, 0, (), id="one group, one fault"),
-        pytest.param(1, 1, 1, (Wish(1, 1),), id="one group, one fault, one edit"),
+        pytest.param(1, 0, 1, (Wish(1, 1),), id="one group, an edit"),
+        pytest.param(2, 0, 1, (Wish(1, 2),), id="two groups, an edit"),
+        pytest.param(2, 0, 1, (Wish(0, 1),), id="two groups, scaled in"),
+        pytest.param(1, 1, 1, (Wish(1, 1),), id="one group, one fault, an edit", marks=pytest.mark.extended),
     ],
 )
 def test_every_interleaving(
