@@ -94,7 +94,7 @@ def test_upgrade_to_what_does_not_fit_fails_at_once_and_says_why(release: Releas
     before = llama.uids()
     with pytest.raises(CommandError, match=r"ModelDeployment/\S+/llama not ready. status: Failed") as failure:
         release.upgrade(hardware={**LLAMA_405B["hardware"], "maxNodes": 1}, timeout_s=300)
-    assert "Would help" in failure.value.stderr
+    assert "Allow 2 nodes" in failure.value.stderr
     assert llama.uids() == before
 
 

@@ -100,4 +100,4 @@ def test_health_tells_what_to_do(life: Stages) -> None:
     assert health(life["given up"].last).message.startswith(
         "RestartLimit: group 0: given up after 1 restarts"
     )
-    assert "Would help: " in health(life["infeasible"].last).message
+    assert "Allow 2 nodes" in health(life["infeasible"].last).message
