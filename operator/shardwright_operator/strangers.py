@@ -61,10 +61,13 @@ class StrangerWatch:
         """Watch for ever."""
         while True:
             try:
+                began = asyncio.get_running_loop().time()
                 async with _opened(self._kubeconfig) as (server, session):
                     if not self._version:
                         await self._list(server, session)
                     await self._watch(server, session)
+                # A server that closes at once must not be asked without end.
+                await asyncio.sleep(max(0.0, began + RETRY_S - asyncio.get_running_loop().time()))
             except (aiohttp.ClientError, TimeoutError, ValueError) as error:
                 forbidden = isinstance(error, aiohttp.ClientResponseError) and error.status == 403
                 log.warning("the watch of pods with GPUs broke", extra={"why": str(error)})

@@ -82,7 +82,8 @@ def release(group: Standing, revision: Revision, beneficiary: str) -> GroupStep:
         message=f"group {group.index} lacks nodes and {why}",
     )
     down = take_down(group, revision, record, Reason.WAITING_FOR_CAPACITY, why)
-    return replace(down, state=replace(down.state, phase=GroupPhase.PENDING), events=(event,))
+    state = replace(down.state, phase=GroupPhase.PENDING)
+    return replace(down, state=state, ends=remains.at_once(group), events=(event,))
 
 
 def leave(group: Standing) -> GroupStep:
