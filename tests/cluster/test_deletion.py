@@ -162,12 +162,8 @@ def test_scaling_down_removes_the_groups_beyond(
     llama.edit(replicas=1)
     llama.wait_ready()
 
-    import time
-    t0=time.time()
     def remaining() -> set[str]:
-        r={str(child["metadata"]["name"]) for child in (*llama.children(), *llama.pods())}
-        print("XX", round(time.time()-t0,1), sorted(n for n in r if n.startswith("llama-1")), [ (g["index"],g["phase"],g["message"]) for g in llama.status["groups"]])
-        return r
+        return {str(child["metadata"]["name"]) for child in (*llama.children(), *llama.pods())}
 
     wait_for(
         lambda: not any(name.startswith("llama-1") for name in remaining()),
