@@ -4,7 +4,7 @@ A pass never remembers anything that the next one needs, the notes about refused
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import datetime
 
@@ -14,10 +14,10 @@ from shardwright_operator.apply.notes import WriteLedger
 from shardwright_operator.apply.retry import RetryLaterError
 from shardwright_operator.apply.writer import Writer
 from shardwright_operator.cluster import ClusterError, ForbiddenError
-from shardwright_operator.decide.decision import Decision
+from shardwright_operator.decide.decision import Decision, Event
 from shardwright_operator.observe.observed import Observed
 from shardwright_operator.observe.store import Store
-from shardwright_operator.observe.views import Key
+from shardwright_operator.observe.views import Key, ResourceView
 
 FORBIDDEN_DELAY_S = 10.0
 """Before a request is repeated for which a right is missing: somebody must act first."""
@@ -75,12 +75,15 @@ class Reconciler:
         observed = replace(observed, notes=self._ledger.of(key))
         decision = self._decide(observed, self._clock())
         await self._writer.confirm(key, decision.confirm)
-        await self._writer.write(resource, decision.stages)
-        if decision.status is not None:
-            await self._writer.write_status(resource, decision.status)
-        for event in decision.events:
-            log.info(event.message, extra={"key": str(key), "reason": event.reason})
-            await self._events.post(resource, event)
+        try:
+            await self._writer.write(resource, decision.stages)
+            if decision.status is not None:
+                await self._writer.write_status(resource, decision.status)
+        except (RetryLaterError, ClusterError):
+            # The next pass finds the first write done, and would no longer know what it was done for.
+            await self._tell(resource, decision.events)
+            raise
+        await self._tell(resource, decision.events)
         if self._ledger.of(key) != observed.notes:
             # The status was made before the writes, and does not know yet what became of them.
             return 0.0
@@ -88,3 +91,8 @@ class Reconciler:
             # What it waits for may have come while the pass was under way, before it was known to wait.
             return 0.0
         return decision.requeue_after_s
+
+    async def _tell(self, resource: ResourceView, events: Iterable[Event]) -> None:
+        for event in events:
+            log.info(event.message, extra={"key": str(resource.key), "reason": event.reason})
+            await self._events.post(resource, event)

@@ -188,7 +188,7 @@ def test_largest_status_is_taken_and_shown(kubectl: Kubectl, api: Client, namesp
     assert written["status"] == status
     row = kubectl("get", "mdep", "llama", "-n", namespace, "-o", "wide", "--no-headers").split()
     assert row[:7] == ["llama", MODEL, "8", "2", "1/1", "True", "GroupsReady"]
-    assert row[8:] == ["16", "H100-SXM-80GB", "llama-0123456789"]
+    assert row[8:11] == ["16", "H100-SXM-80GB", "llama-0123456789"]
     scale = api.request(
         "GET", f"/apis/shardwright.dev/v1alpha1/namespaces/{namespace}/modeldeployments/llama/scale"
     )

@@ -80,7 +80,7 @@ REFUSED_SPECS = {
         {"model": {"name": "meta-llama/Llama-3.1-405B-Instruct"}, "hardware": ONE_NODE},
         "DoesNotFit",
         1,
-        ("GiB", "Would help:", "TP8 x PP2 on 16 H100-SXM-80GB GPUs fits, 8 more than allowed now"),
+        ("GiB", "What would help:", "TP8 x PP2 on 16 H100-SXM-80GB GPUs fits, 8 more than allowed now"),
     ),
     "unknown GPU": (
         {

@@ -107,7 +107,7 @@ class HardwareSpec(ApiRecord):
         default=None, description="Nodes that one replica may use."
     )
     gpu_hour_prices: (
-        Annotated[dict[str, Annotated[float, Field(ge=0, le=10_000)]], Field(max_length=16)] | None
+        Annotated[dict[str, Annotated[Number, Field(ge=0, le=10_000)]], Field(max_length=16)] | None
     ) = Field(
         default=None,
         description="Price of a GPU-hour by GPU name, in any currency. With a price for every GPU at hand, "
