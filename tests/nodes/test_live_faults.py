@@ -19,8 +19,12 @@ from real_nodes import Node, RealCluster
 
 pytestmark = pytest.mark.engine
 
-RECOVERY_S = 600.0
+RECOVERY_S = 900.0
 ENDED_S = 60.0
+GONE_S = 25.0
+"""For pods whose requests are lost anyway; their own grace would keep a worker for 40 s and more."""
+GONE_BY_FORCE_S = 90.0
+"""For pods of a node that confirms nothing: Kubernetes says after 50 s that it is lost."""
 NOTICED_AT_ONCE_S = 15.0
 NOTICED_BY_SILENCE_S = 90.0
 """Peers say after 20 s that a rank is silent, Kubernetes after 50 s that a node is."""
@@ -35,9 +39,11 @@ def deployment(live: Live) -> Iterator[LiveDeployment]:
 
 @pytest.fixture
 def suffer(deployment: LiveDeployment, note: Callable[[str], None]) -> Callable[..., Record]:
-    """``suffer(name, fault, within_s)`` plays a fault and returns the record of what came after."""
+    """``suffer(name, fault, noticed_within_s)`` plays a fault and returns the record of what came after."""
 
-    def play(name: str, fault: Callable[[], object], noticed_within_s: float) -> Record:
+    def play(
+        name: str, fault: Callable[[], object], noticed_within_s: float, gone_within_s: float = GONE_S
+    ) -> Record:
         deployment.wait_serving()
         before = deployment.pods()
         old = {pid for pod in before for pid in processes(pod)}
@@ -54,6 +60,7 @@ def suffer(deployment: LiveDeployment, note: Callable[[str], None]) -> Callable[
         print(name, story, record.reasons())
         assert record.mixed() == []
         assert record.noticed_s() <= noticed_within_s
+        assert record.replaced_s() - record.noticed_s() <= gone_within_s
         wait_for(lambda: are_gone(old), "no old process is left", timeout_s=ENDED_S)
         return record
 
@@ -87,7 +94,7 @@ def test_a_node_without_power(
 ) -> None:
     lost = nodes.node_of(deployment.pod("worker"))
     _reach_services_around(lost, nodes)
-    suffer("node of the worker lost", lost.power_off, NOTICED_BY_SILENCE_S)
+    suffer("node of the worker lost", lost.power_off, NOTICED_BY_SILENCE_S, GONE_BY_FORCE_S)
     assert lost.name not in {pod["spec"]["nodeName"] for pod in deployment.pods()}
     lost.power_on()
     lost.wait_ready(api)
@@ -112,7 +119,7 @@ def test_a_node_cut_off(
     lost = nodes.node_of(deployment.pod("worker"))
     _reach_services_around(lost, nodes)
     try:
-        suffer("node of the worker cut off", lost.cut_off, NOTICED_BY_SILENCE_S)
+        suffer("node of the worker cut off", lost.cut_off, NOTICED_BY_SILENCE_S, GONE_BY_FORCE_S)
         assert lost.name not in {pod["spec"]["nodeName"] for pod in deployment.pods()}
     finally:
         lost.heal()

@@ -21,7 +21,7 @@ from operator_process import MDEP
 NAME = "tiny"
 GPU = "L4"
 CLAIM = "models"
-READY_TIMEOUT_S = 420.0
+READY_TIMEOUT_S = 900.0
 """Imports take most of a start, which takes 40 s on two idle cores and many times that on busy ones."""
 REQUEST_TIMEOUT_S = 60.0
 GONE_S = 120.0

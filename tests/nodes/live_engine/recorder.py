@@ -5,6 +5,7 @@ noticed, when the last old pod was gone, and whether an old rank ever ran beside
 """
 
 import contextlib
+import math
 import threading
 import time
 from collections.abc import Iterator
@@ -41,18 +42,14 @@ class Record:
     samples: list[Sample] = field(default_factory=list)
 
     def noticed_s(self) -> float:
-        """When the group was first shown as anything but serving."""
-        return next(
-            sample.at_s for sample in self.samples if not sample.ready or sample.phase != GroupPhase.READY
-        )
+        """When the group was first shown as anything but serving; infinite when it never was."""
+        broken = (s.at_s for s in self.samples if not s.ready or s.phase != GroupPhase.READY)
+        return next(broken, math.inf)
 
     def replaced_s(self) -> float:
-        """When the last of the old pods was gone."""
-        return next(
-            sample.at_s
-            for sample in self.samples
-            if sample.pods and self.old.isdisjoint(uid for uid, _ in sample.pods.values())
-        )
+        """When the last of the old pods was gone; infinite when one stayed."""
+        gone = (s.at_s for s in self.samples if self.old.isdisjoint(uid for uid, _ in s.pods.values()))
+        return next(gone, math.inf)
 
     def reasons(self) -> list[str]:
         """Phases with their reasons, each named once in a row."""

@@ -19,8 +19,6 @@ GATEWAY = "10.89.0.1"
 NODE_NETWORK = "10.89.0.0/24"
 POD_NETWORK = "10.88.0.0/16"
 COMMAND_TIMEOUT_S = 20.0
-_FORWARDING = 3
-_DISABLED = 0
 
 
 def node_address(index: int) -> str:
@@ -75,23 +73,30 @@ def disconnect(name: str) -> None:
 
 
 def partition(name: str) -> None:
-    """Let the bridge drop all frames of a node; its link stays up, as behind a broken switch."""
-    ip("link", "set", "dev", port_of(name), "type", "bridge_slave", "state", str(_DISABLED))
+    """Let the bridge drop all frames from and to a node; its link stays up, as behind a broken switch."""
+    port = port_of(name)
+    nft(f"""
+        table bridge cut-{name} {{
+            chain incoming {{ type filter hook prerouting priority -300; iifname "{port}" drop; }}
+            chain outgoing {{ type filter hook postrouting priority 300; oifname "{port}" drop; }}
+        }}
+    """)
 
 
 def heal(name: str) -> None:
     """Let a partitioned node's frames pass again."""
-    ip("link", "set", "dev", port_of(name), "type", "bridge_slave", "state", str(_FORWARDING))
+    nft(f"delete table bridge cut-{name}")
 
 
 @contextlib.contextmanager
 def blocked_port(port: int) -> Iterator[None]:
     """Let the bridge drop what goes to a TCP port of any node or pod while the block runs."""
     table = f"block-{port}"
-    nft(
-        f"table bridge {table} {{ chain forward {{ type filter hook forward priority 0; "
-        f"tcp dport {port} drop; }} }}"
-    )
+    nft(f"""
+        table bridge {table} {{
+            chain passing {{ type filter hook forward priority 0; tcp dport {port} drop; }}
+        }}
+    """)
     try:
         yield
     finally:
