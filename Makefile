@@ -15,7 +15,7 @@ export SHARDWRIGHT_TEST_KUBECONFIG := $(abspath $(KUBECONFIG))
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: explore help setup demo test test-engine engine-facts engine-requirements unit lint verify accuracy bench cluster-up cluster-down generate golden constraints clean
+.PHONY: explore test-gitops help setup demo test test-engine engine-facts engine-requirements unit lint verify accuracy bench cluster-up cluster-down generate golden constraints clean
 
 help:  ## show the targets
 	@echo 'Shardwright: plans and runs multi-node vLLM on Kubernetes. Targets:'
@@ -35,7 +35,10 @@ demo: setup  ## plan and run Llama 3.1 405B on a real API server with simulated 
 	PYTHONPATH=tests/cluster $(BIN)/python tests/cluster/demo.py
 
 test: setup lint verify  ## all gates and all tests but the engine's, on a local control plane that is built once
-	$(BIN)/pytest -m 'not engine and not extended' $(IN_TWO)
+	$(BIN)/pytest -m 'not engine and not extended' --ignore tests/gitops $(IN_TWO)
+
+test-gitops: setup  ## what GitOps tools, Helm, autoscalers, upgrades and removals do: seven minutes
+	$(BIN)/pytest tests/gitops
 
 explore: setup  ## the larger of the small worlds, explored whole: minutes
 	$(BIN)/pytest -m extended tests/operator/decide

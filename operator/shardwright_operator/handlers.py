@@ -60,7 +60,9 @@ def make_settings(kinds: Sequence[Kind]) -> kopf.OperatorSettings:
     settings.watching.client_timeout = 330
     settings.watching.connect_timeout = 10
     settings.networking.request_timeout = 30
-    settings.process.ultimate_exiting_timeout = 30
+    # kopf would kill its whole process when its end takes longer: a test run, for one, that embeds an
+    # operator. The thread that kopf has here dies with the process, whose end is not kopf's matter.
+    settings.process.ultimate_exiting_timeout = None
     # kopf keeps a task and a queue per object for this long after its last event. Its own 5 s would keep
     # those of thousands of pods and sets alive at once when many resources start together.
     settings.queueing.idle_timeout = 0.5
