@@ -5,7 +5,6 @@ from collections.abc import Callable
 import pytest
 
 from control_plane.client import Client, Json
-from control_plane.cluster import Cluster
 from control_plane.waiting import wait_for
 from deployment import (
     BUDGETS,
@@ -23,11 +22,8 @@ from deployment import (
 )
 from operator_process import (
     crd,
-    grant_account,
     operator,
     operator_account,
-    revoke_account,
-    running_operator,
 )
 
 __all__ = ["crd", "leave_no_demand", "operator", "operator_account"]
@@ -270,22 +266,3 @@ def test_a_resource_deleted_and_made_anew_has_nothing_of_the_old_one(
         ),
         "both sets are the new one's",
     )
-
-
-@pytest.mark.usefixtures("crd", "nodes")
-def test_one_namespace_mode_works_on_declared_hardware_without_rights_on_nodes(
-    cluster: Cluster, api: Client, namespace: str
-) -> None:
-    account = grant_account(cluster, api, namespace, watch_namespaces=(namespace,))
-    try:
-        with running_operator(
-            cluster, namespaces=(namespace,), kubeconfig=account.kubeconfig, **account.lease
-        ):
-            told = Deployment(api, namespace, "told").create({**LLAMA_405B, "hardware": HARDWARE})
-            told.wait_ready()
-            untold = Deployment(api, namespace, "untold").create(LLAMA_405B)
-            untold.wait_reason("PlanAccepted", "NoGPUNodes")
-            assert untold.condition("Stalled") == ("True", "NoGPUNodes")
-            assert "give hardware.gpu, hardware.gpusPerNode and hardware.maxNodes" in untold.message("Ready")
-    finally:
-        revoke_account(api, account)
