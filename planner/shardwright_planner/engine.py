@@ -43,10 +43,13 @@ class EngineFacts:
     ``counts_steps_ahead``: overlapping steps count when a window's blocks are admitted.
     ``memory_measured``: start-ups of this version were published and agree with the memory constants.
     ``logs_request_tokens``: the logged "cache size" is requests of the longest length times that length.
+    ``executors_over_nodes`` can start ranks on other nodes (``--nnodes`` of mp came with 0.12).
     ``quantizations`` are (method, least compute capability); empty where they were not derived. Those in
     ``deprecated_quantizations`` are refused by the engine unless it is told to take them.
     The sets name architectures: without pipeline parallelism, without half precision, whose layers refuse
-    more tensor ranks than experts, whose layers cannot copy KV heads.
+    more tensor ranks than experts, whose layers cannot copy KV heads; which make the embedding, and which
+    the head, on every pipeline stage; whose shared experts are whole on every rank where attention and
+    experts are split apart (EP over several tensor and data ranks).
     """
 
     version: str
@@ -58,12 +61,16 @@ class EngineFacts:
     counts_steps_ahead: bool
     memory_measured: bool
     memory: EngineMemory
+    executors_over_nodes: tuple[str, ...]
     quantizations: tuple[tuple[str, int], ...]
     deprecated_quantizations: frozenset[str]
     pipeline_unsupported: frozenset[str]
     half_refused: frozenset[str]
     tensor_within_experts: frozenset[str]
     kv_heads_not_copied: frozenset[str]
+    embedding_on_every_stage: frozenset[str]
+    head_on_every_stage: frozenset[str]
+    shared_experts_whole: frozenset[str]
 
     def batch_limits(self, gpu: Gpu, longest: int = 0) -> tuple[int, int]:
         """Default (tokens, sequences) per step of the API server on this GPU (get_batch_defaults)."""
@@ -122,12 +129,16 @@ def _facts(wanted: tuple[int, int]) -> EngineFacts:
             nccl_bytes=int(memory["ncclGib"] * GIB),
             nccl_rank_bytes=int(memory["ncclRankGib"] * GIB),
         ),
+        executors_over_nodes=tuple(row["executorsOverNodes"]),
         quantizations=tuple(derived.get("quantizations", {}).items()),
         deprecated_quantizations=frozenset(derived.get("deprecatedQuantizations", ())),
         pipeline_unsupported=frozenset(derived.get("pipelineUnsupported", data["pipelineUnsupported"])),
         half_refused=frozenset(derived.get("halfRefused", ())),
         tensor_within_experts=frozenset(derived.get("tensorWithinExperts", ())),
         kv_heads_not_copied=frozenset(derived.get("kvHeadsNotCopied", ())),
+        embedding_on_every_stage=frozenset(derived.get("embeddingOnEveryStage", ())),
+        head_on_every_stage=frozenset(derived.get("headOnEveryStage", ())),
+        shared_experts_whole=frozenset(derived.get("sharedExpertsWhole", ())),
     )
 
 

@@ -17,6 +17,7 @@ from shardwright_planner.wording import (
     alternative_text,
     cause_text,
     context_tokens,
+    cost_text,
     count_text,
     fits,
     gib_text,
@@ -93,6 +94,8 @@ def _verdict(plan: Plan, width: int, paint: Paint) -> Iterator[str]:
         yield from paragraph(
             f"Recommended replicas for the stated requests per second: {plan.recommended_replicas}.", width
         )
+    if plan.cost_per_hour is not None:
+        yield from paragraph(f"Cost: {cost_text(plan)}.", width)
 
 
 def _why(plan: Plan, width: int, paint: Paint) -> Iterator[str]:

@@ -36,6 +36,14 @@ class Layout:
         """Ranks that each expert is cut over (vLLM flattens TP and DP when expert parallelism is off)."""
         return 1 if self.expert else self.tensor * self.data
 
+    @property
+    def splits_sequences(self) -> bool:
+        """Whether tensor ranks share out the tokens before the experts instead of the experts' matrices.
+
+        vLLM's sequence-parallel experts (config/parallel.py, use_sequence_parallel_moe).
+        """
+        return self.expert and self.tensor > 1 and self.data > 1
+
     def label(self) -> str:
         """Sizes as people write them: ``TP8 x PP2``."""
         parts = [f"TP{self.tensor}"]

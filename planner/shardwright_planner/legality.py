@@ -19,6 +19,7 @@ from shardwright_planner.model import (
     Mixer,
     ModelFacts,
 )
+from shardwright_planner.request import Executor
 from shardwright_planner.tensors import Matrix, Part, Split, layer_matrices
 from shardwright_planner.weights import padded_vocabulary
 
@@ -39,9 +40,12 @@ LEAST_CAPABILITY = {
 class Legality:
     """The rules for one model on one engine version; answers are kept, since layouts share sizes."""
 
-    def __init__(self, model: ModelFacts, engine: EngineFacts) -> None:
+    def __init__(
+        self, model: ModelFacts, engine: EngineFacts, executor: Executor = Executor.MULTIPROCESSING
+    ) -> None:
         self.model = model
         self.engine = engine
+        self.executor = executor
         self._matrices = tuple(
             (kind, m) for kind in model.kinds for m in layer_matrices(kind, model.hidden_size)
         )
@@ -55,6 +59,7 @@ class Legality:
             self.quantization_violation()
             or self.tensor_violation(layout.tensor)
             or self.pipeline_violation(layout.pipeline)
+            or self._executor_violation(layout)
             or self._expert_violation(layout)
             or self._alignment_violation(layout)
         )
@@ -89,6 +94,19 @@ class Legality:
             return f"{self.model.architecture} has no pipeline parallelism in vLLM {self.engine.version}"
         if pipeline > self.model.layer_count:
             return f"{pipeline} stages for {self.model.layer_count} layers"
+        return None
+
+    def _executor_violation(self, layout: Layout) -> str | None:
+        if layout.nodes == 1:
+            return None
+        able = self.engine.executors_over_nodes
+        if self.executor.value not in able:
+            return (
+                f"executor {self.executor.value} of vLLM {self.engine.version} stays on one node; over "
+                f"{layout.nodes} nodes it is {' or '.join(able)}"
+            )
+        if layout.data > 1 and self.executor is Executor.RAY:
+            return "executor ray runs no data-parallel ranks over nodes; executor mp does"
         return None
 
     def capability_violation(self, gpu: Gpu) -> str | None:

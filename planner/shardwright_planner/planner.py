@@ -64,13 +64,16 @@ def benches(request: PlanRequest) -> list[Workbench]:
         PlanInputError: for inputs or pins that cannot be planned.
     """
     problems = settings(request)
-    legality = Legality(problems[0].model, problems[0].engine)
+    legality = Legality(problems[0].model, problems[0].engine, problems[0].executor)
     _check_quantization(legality)
     check_pins(legality, request.pins, request.pools)
     tables: dict[int, WeightTable] = {}
     result = []
     for setting in _capable(problems, legality):
-        table = tables.setdefault(setting.dtype_bytes, WeightTable(setting.model, setting.dtype_bytes))
+        table = tables.get(setting.dtype_bytes)
+        if table is None:
+            table = WeightTable(setting.model, setting.dtype_bytes, setting.engine)
+            tables[setting.dtype_bytes] = table
         result.append(Workbench(setting, table=table, legality=legality))
     return result
 

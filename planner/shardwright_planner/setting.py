@@ -10,7 +10,7 @@ from shardwright_planner.engine import EngineFacts, find_engine
 from shardwright_planner.errors import PlanInputError
 from shardwright_planner.model import ModelFacts
 from shardwright_planner.quantization import online_quantization
-from shardwright_planner.request import EngineOptions, PlanRequest, Pool, ServiceLevel, Workload
+from shardwright_planner.request import EngineOptions, Executor, PlanRequest, Pool, ServiceLevel, Workload
 
 DTYPE_BYTES = {"bfloat16": 2, "float16": 2, "half": 2, "float32": 4}
 CACHE_DTYPES = ("auto", "bfloat16", "float16", "fp8", "fp8_e4m3", "fp8_e5m2", "fp8_ds_mla")
@@ -35,6 +35,7 @@ class Setting:
     max_num_seqs: int
     max_num_batched_tokens: int
     nic_bytes_per_s: float
+    executor: Executor
 
     @property
     def context_tokens(self) -> int:
@@ -97,6 +98,7 @@ def _setting(request: PlanRequest, model: ModelFacts, pool: Pool, engine: Engine
         # vLLM refuses fewer tokens than sequences (config/scheduler.py).
         max_num_batched_tokens=options.max_num_batched_tokens or max(tokens, sequences),
         nic_bytes_per_s=pool.nic_bytes_per_s or DEFAULT_NIC_BYTES_PER_S,
+        executor=options.executor,
     )
 
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from shardwright_planner.engine import EngineFacts
 from shardwright_planner.kernels import kernel_count
 from shardwright_planner.layout import Layout
 from shardwright_planner.model import Attention, Experts, LayerKind, ModelFacts
@@ -53,20 +54,28 @@ def parameter_count(model: ModelFacts) -> int:
 
 
 class WeightTable:
-    """Sizes of one model's weights, in the dtype and quantization they are loaded with."""
+    """Sizes of one model's weights, in the dtype and quantization they are loaded with.
 
-    def __init__(self, model: ModelFacts, dtype_bytes: int) -> None:
+    Some of the engine's model classes hold more than their share; without ``engine`` none does.
+    """
+
+    def __init__(self, model: ModelFacts, dtype_bytes: int, engine: EngineFacts | None = None) -> None:
         self.model = model
         self.dtype_bytes = dtype_bytes
+        kind = model.architecture
+        self._embedding_everywhere = engine is not None and kind in engine.embedding_on_every_stage
+        self._head_everywhere = engine is not None and kind in engine.head_on_every_stage
+        self._shared_whole = engine is not None and kind in engine.shared_experts_whole
         self.matrices = tuple(layer_matrices(kind, model.hidden_size) for kind in model.kinds)
         self._widest: dict[int, int] = {}
-        self._costs: dict[tuple[int, int, int], tuple[KindCost, ...]] = {}
+        self._costs: dict[tuple[int, int, int, bool], tuple[KindCost, ...]] = {}
         self._counts: dict[tuple[int, ...], tuple[tuple[int, ...], ...]] = {}
         self._scale = weight_scale(model, self.matrices, self._rate, dtype_bytes)
 
     def costs(self, layout: Layout) -> tuple[KindCost, ...]:
         """Per kind of layer, for this way of splitting."""
-        key = (layout.tensor, layout.expert_tensor, layout.expert_ranks)
+        whole = self._shared_whole and layout.splits_sequences
+        key = (layout.tensor, layout.expert_tensor, layout.expert_ranks, whole)
         found = self._costs.get(key)
         if found is None:
             found = tuple(self._cost(i, *key) for i in range(len(self.matrices)))
@@ -104,19 +113,21 @@ class WeightTable:
         return int(size * self._scale.tower)
 
     def ends_bytes(self, layout: Layout, stage: int) -> int:
-        """What a stage holds besides layers: embedding and encoders first, head and final norm last."""
-        first, last = stage == 0, stage == layout.pipeline - 1
+        """What a stage holds besides layers: embedding and encoders first, head and final norm last.
+
+        Some model classes make embedding or head on every stage, needed there or not.
+        """
+        first, last, tied = stage == 0, stage == layout.pipeline - 1, self.model.tied_embeddings
         total = 0
-        if first:
+        # A tied head needs the embedding's rows again on its own stage (models/llama.py).
+        if first or self._embedding_everywhere or (last and tied):
             total += self.embedding_bytes(layout.tensor)
+        if first:
             total += self.tower_bytes(layout.tensor)
+        if (last or self._head_everywhere) and not tied:
+            total += self.head_bytes(layout.tensor)
         if last:
             total += self.model.hidden_size * self.dtype_bytes
-            if self.model.tied_embeddings:
-                # The head needs the embedding's rows again on its own stage (models/llama.py).
-                total += 0 if first else self.embedding_bytes(layout.tensor)
-            else:
-                total += self.head_bytes(layout.tensor)
         return total
 
     def stage_bytes(self, layout: Layout, stage: int, counts: Sequence[int]) -> int:
@@ -150,7 +161,9 @@ class WeightTable:
             return scheme.expert_bytes_per_parameter
         return scheme.bytes_per_parameter
 
-    def _cost(self, index: int, tensor: int, expert_tensor: int, expert_ranks: int) -> KindCost:
+    def _cost(
+        self, index: int, tensor: int, expert_tensor: int, expert_ranks: int, shared_whole: bool
+    ) -> KindCost:
         kind = self.model.kinds[index]
         moe = kind.feed_forward if isinstance(kind.feed_forward, Experts) else None
         read = 0.0
@@ -164,13 +177,16 @@ class WeightTable:
                 per_expert += size * rate * expert_scale
                 expert_operations += 2.0 * matrix.outputs * matrix.inputs / expert_tensor
                 continue
-            elements = rank_elements(matrix, tensor)
+            is_whole = shared_whole and matrix.part is Part.SHARED
+            elements = rank_elements(matrix, 1 if is_whole else tensor)
             read += elements * rate * (1.0 if matrix.derived else dense_scale)
             if matrix.part is not Part.VECTOR:
+                # Whole matrices meet only the rank's own share of the tokens.
+                operations = 2.0 * elements / (tensor if is_whole else 1)
                 if self._is_8bit(rate):
-                    narrow += 2.0 * elements
+                    narrow += operations
                 else:
-                    wide += 2.0 * elements
+                    wide += operations
         local = -(-moe.count // expert_ranks) if moe else 0
         return KindCost(
             resident_bytes=int(read + local * per_expert),

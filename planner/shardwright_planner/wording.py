@@ -62,6 +62,17 @@ def where_text(plan: Plan) -> str:
     return f"{count_text(plan.nodes, 'node')} x {plan.gpus_per_node} {plan.gpu}"
 
 
+def cost_text(plan: Plan) -> str:
+    """What the plan costs per hour, in the currency of the stated prices; empty without prices."""
+    cost = plan.cost_per_hour
+    if cost is None:
+        return ""
+    each = f"{count_text(plan.gpus_per_replica, 'GPU')} at {cost / plan.gpus_per_replica:.2f}"
+    text = f"{cost:,.2f} per hour for one replica ({each})"
+    count = plan.recommended_replicas
+    return f"{text}, {count * cost:,.2f} for {count:,}" if count > 1 else text
+
+
 def context_tokens(plan: Plan) -> int:
     """Tokens of the typical request, prompt and output."""
     return plan.goal.input_tokens + plan.goal.output_tokens

@@ -26,8 +26,8 @@ class Workbench:
         self, setting: Setting, *, table: WeightTable | None = None, legality: Legality | None = None
     ) -> None:
         self.setting = setting
-        self.table = table or WeightTable(setting.model, setting.dtype_bytes)
-        self.legality = legality or Legality(setting.model, setting.engine)
+        self.table = table or WeightTable(setting.model, setting.dtype_bytes, setting.engine)
+        self.legality = legality or Legality(setting.model, setting.engine, setting.executor)
         self.caches = CacheTable(setting.model, setting.cache_bytes, setting.cache_dtype)
 
     def at(self, service_level: ServiceLevel) -> "Workbench":

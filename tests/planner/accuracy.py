@@ -3,16 +3,17 @@
 Reads start-ups (capacity) and serving points (latency) from CSV files with the columns of the fixture, asks
 the planner the same questions, and prints errors and verdicts with the shipped constants and leave-one-
 model-out: with constants fitted on the rows of all other models only. Other predictors' columns are scored
-alike.
+alike. A row that cannot be asked is skipped, with its column and why.
 """
 
 import argparse
+import csv
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from calibration import points
+from calibration import points, readable
 from measured_rows import Row, Unscored, capacity_row, latency_row, read_rows
 from scores import (
     capacity_left_out,
@@ -32,6 +33,7 @@ PEERS = {
     "aic_sol": "aiconfigurator SOL",
     "fit9": "nine-constant fit",
 }
+SHOWN = 8
 PIPELINE_NOTE = "rows with PP > 1: {}; pipeline figures rest on next to no measurements"
 
 
@@ -48,7 +50,7 @@ def report(capacity: Path | None, latency: Path | None) -> dict[str, object]:
 def _capacity(rows: Sequence[Row]) -> dict[str, object]:
     usable, counted = _usable(rows, capacity_row)
     shipped = [capacity_score(row) for row in usable]
-    left_out = capacity_left_out(usable)
+    left_out = capacity_left_out(usable, _beside(usable, "capacity.csv", capacity_row))
     return {
         "rows": counted,
         "pipelineRows": sum(row.pipeline > 1 for row in usable),
@@ -65,18 +67,17 @@ def _capacity(rows: Sequence[Row]) -> dict[str, object]:
 def _latency(rows: Sequence[Row]) -> dict[str, object]:
     usable, counted = _usable(rows, latency_row)
     sample = points(usable)
-    left_out = latency_left_out(sample) if len({row.model for row in usable}) > 1 else []
-    scored = left_out or latency_scores(sample)
+    left_out = latency_left_out(sample, points(_beside(usable, "latency.csv", latency_row)))
     return {
         "rows": counted,
         "pipelineRows": sum(row.layout.pipeline > 1 for row in usable),
         "fasterThanTheHardware": [point.row.id for point in sample if is_impossible(point)],
         "shippedConstants": latency_summary(latency_scores(sample)),
-        "leaveOneModelOut": latency_summary(left_out) if left_out else None,
+        "leaveOneModelOut": latency_summary(left_out),
         "comparators": {title: latency_summary(peer_scores(usable, name)) for name, title in PEERS.items()},
-        "byModel": _each(scored, lambda row: row.model, latency_summary),
+        "byModel": _each(left_out, lambda row: row.model, latency_summary),
         "byLayout": _each(
-            scored, lambda row: f"TP{row.layout.tensor} x PP{row.layout.pipeline}", latency_summary
+            left_out, lambda row: f"TP{row.layout.tensor} x PP{row.layout.pipeline}", latency_summary
         ),
     }
 
@@ -84,13 +85,22 @@ def _latency(rows: Sequence[Row]) -> dict[str, object]:
 def _usable(rows: Sequence[Row], read: Callable) -> tuple[list, dict[str, object]]:
     usable = []
     skipped: dict[str, list[str]] = {}
+    reasons = []
     for row in rows:
         try:
             usable.append(read(row))
         except Unscored as lacking:
-            skipped.setdefault(lacking.column, []).append(row.get("id", ""))
+            skipped.setdefault(lacking.column, []).append(row["id"])
+            reasons.append({"id": row["id"], "column": lacking.column, "reason": lacking.reason})
     counted = {"given": len(rows), "scored": len(usable), "skipped": len(rows) - len(usable)}
-    return usable, counted | {"skippedForColumn": dict(sorted(skipped.items()))}
+    return usable, counted | {"skippedForColumn": dict(sorted(skipped.items())), "skippedRows": reasons}
+
+
+def _beside(rows: Sequence, file: str, read: Callable) -> list:
+    # A file of a few rows, or of one model, is no sample to fit on: the fixture's rows stand beside it. They
+    # are left out with their model like any other.
+    there = {(row.id, row.model) for row in rows}
+    return [row for row in readable(read_rows(HERE / file), read) if (row.id, row.model) not in there]
 
 
 def _each(scores: Sequence, key: Callable, summary: Callable) -> dict[str, object]:
@@ -109,7 +119,11 @@ def _rows_text(title: str, part: Mapping) -> Iterator[str]:
     rows = part["rows"]
     yield f"{title}: {rows['given']} rows given, {rows['scored']} scored, {rows['skipped']} skipped"
     for column, ids in rows["skippedForColumn"].items():
-        yield f"  skipped for {column}: {len(ids)} ({', '.join(ids[:8])}{', ...' if len(ids) > 8 else ''})"
+        yield f"  skipped for {column}: {len(ids)}"
+        lacking = [row for row in rows["skippedRows"] if row["column"] == column]
+        yield from (f"    {row['id']}: {row['reason']}" for row in lacking[:SHOWN])
+        if len(ids) > SHOWN:
+            yield f"    and {len(ids) - SHOWN} more"
     yield "  " + PIPELINE_NOTE.format(part["pipelineRows"])
 
 
@@ -146,8 +160,7 @@ def _latency_text(part: Mapping) -> Iterator[str]:
     head = ("TPOT", "TTFT", "order", "order >5 %", "20 ms", "30 ms", "50 ms")
     yield _line("median / 90th percentile of |error|; false accepts / rejects", head)
     for title in ("shippedConstants", "leaveOneModelOut"):
-        if part[title] is not None:
-            yield _line(_TITLES[title], _latency_cells(part[title]))
+        yield _line(_TITLES[title], _latency_cells(part[title]))
     for title, summary in part["comparators"].items():
         yield _line(title, _latency_cells(summary))
     for name in ("byModel", "byLayout"):
@@ -202,7 +215,11 @@ def main(arguments: Sequence[str]) -> int:
     files = (options.capacity, options.latency)
     if not any(files):
         files = (HERE / "capacity.csv", HERE / "latency.csv")
-    found = report(*files)
+    try:
+        found = report(*files)
+    except (OSError, csv.Error) as error:
+        print(f"accuracy: {error}", file=sys.stderr)
+        return 2
     print(json.dumps(found, indent=1) if options.output == "json" else "\n".join(text(found)))
     return 0
 

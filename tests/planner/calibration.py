@@ -75,7 +75,7 @@ def points(rows: Iterable[LatencyRow]) -> list[Point]:
     for row in rows:
         setting = settings(row.request)[0]
         key = (row.model, setting.model.quantization, setting.dtype_bytes)
-        table = tables.setdefault(key, WeightTable(setting.model, setting.dtype_bytes))
+        table = tables.setdefault(key, WeightTable(setting.model, setting.dtype_bytes, setting.engine))
         clock = StepClock(setting, table, row.layout)
         found.append(Point(row=row, clock=clock, work=clock.work()))
     return found
@@ -142,10 +142,10 @@ def _extrapolated(base: Calibration, best: Calibration) -> Calibration:
     return replace(best, **moved)
 
 
-def folds(sample: Sequence[Point]) -> Iterable[tuple[str, Calibration]]:
-    """(model, constants fitted on all other models)."""
+def folds(sample: Sequence[Point], beside: Sequence[Point] = ()) -> Iterable[tuple[str, Calibration]]:
+    """(model, constants fitted on all other models), for each model of the sample."""
     for model in sorted({point.row.model for point in sample}):
-        yield model, fit([point for point in sample if point.row.model != model])
+        yield model, fit([point for point in (*sample, *beside) if point.row.model != model])
 
 
 def readable(rows: Iterable, read: Callable) -> list:

@@ -6,6 +6,7 @@ engine version.
 """
 
 import csv
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -29,8 +30,10 @@ from shardwright_planner.engine import find_engine
 from shardwright_planner.layout import Layout
 from shardwright_planner.partition import own_partition
 from shardwright_planner.quantization import parse_quantization
+from shardwright_planner.setting import settings
 
 Row = Mapping[str, str]
+LARGEST_DEGREE = 4096
 STARTED = {"fit": True, "oom": False, "kv_too_small": False, "invalid_config": False}
 
 CHANNEL_FP8 = {
@@ -65,11 +68,12 @@ ENDINGS = (
 
 
 class Unscored(Exception):  # noqa: N818  not an error: the row lacks something
-    """A row that cannot be scored, with the column that is missing or says nothing usable."""
+    """A row that cannot be scored, with the column that is missing or says nothing usable, and why."""
 
-    def __init__(self, column: str) -> None:
-        super().__init__(column)
+    def __init__(self, column: str, reason: str = "nothing usable stands there") -> None:
+        super().__init__(f"{column}: {reason}")
         self.column = column
+        self.reason = reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,9 +139,18 @@ class LatencyRow:
 
 
 def read_rows(path: Path) -> list[Row]:
-    """Every row of a CSV file with a header."""
-    with path.open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
+    """Every row of a CSV file with a header, as text under the header's names.
+
+    Columns that the header does not have are empty, cells beyond it are dropped, and a row without an id is
+    called by its line.
+    """
+    with path.open(newline="", encoding="utf-8-sig", errors="replace") as file:
+        reader = csv.DictReader(file)
+        rows = []
+        for row in reader:
+            cells = {name.strip(): value for name, value in row.items() if name and isinstance(value, str)}
+            rows.append(cells | {"id": cells.get("id", "").strip() or f"line {reader.line_num}"})
+        return rows
 
 
 def capacity_row(row: Row) -> CapacityRow:
@@ -147,18 +160,20 @@ def capacity_row(row: Row) -> CapacityRow:
         Unscored: naming the first column without which nothing can be asked.
     """
     if "spec decode" in row.get("notes", ""):
-        raise Unscored("notes (speculative decoding)")
+        raise Unscored("notes", "speculative decoding adds a model that no column describes")
     version = _version(row.get("vllm_version", ""))
-    model = _model(row.get("model_id", ""))
-    gpu = _gpu(row.get("gpu", ""))
-    tensor = _whole(row.get("tp", ""))
-    if tensor is None:
-        raise Unscored("tp")
-    pipeline, data = _whole(row.get("pp", "")) or 1, _whole(row.get("dp", "")) or 1
+    model = _model(row.get("model_id", ""), "model_id")
+    gpu = _gpu(row.get("gpu", ""), "gpu")
+    tensor = _degree(row, "tp", None)
+    pipeline, data = _degree(row, "pp", 1), _degree(row, "dp", 1)
+    utilization = _number(row.get("gpu_memory_utilization", ""))
+    if utilization is not None and not 0.05 <= utilization <= 1.0:
+        raise Unscored("gpu_memory_utilization", f"{utilization:g} is no share from 0.05 to 1")
     values = [_number(row.get(name, "")) for name in ("weights_gib_per_gpu", "available_kv_gib", "kv_tokens")]
     started = STARTED.get(row.get("outcome", "").strip().lower())
     if started is None and all(value is None for value in values):
-        raise Unscored("outcome")
+        known = ", ".join(STARTED)
+        raise Unscored("outcome", f"neither one of {known}, nor weights or KV figures to compare")
     stated = re.search(r"\bdtype=(\w+)", row.get("notes", ""))
     longest = _whole(row.get("max_model_len", "")) or model.max_position
     request = PlanRequest(
@@ -171,7 +186,7 @@ def capacity_row(row: Row) -> CapacityRow:
             dtype=stated.group(1) if stated else None,
             quantization=_online(row.get("quantization", ""), model),
             kv_cache_dtype=_cache_dtype(row.get("kv_dtype", "")),
-            gpu_memory_utilization=_number(row.get("gpu_memory_utilization", "")),
+            gpu_memory_utilization=utilization,
             max_num_seqs=_whole(row.get("max_num_seqs", "")),
             max_num_batched_tokens=_whole(row.get("max_num_batched_tokens", "")),
         ),
@@ -202,36 +217,38 @@ def latency_row(row: Row) -> LatencyRow:
     Raises:
         Unscored: naming the first column without which nothing can be asked.
     """
-    model = _stored(_model(row.get("model_path", "")), row.get("gemm_quant_mode", "").strip().lower())
+    model = _stored(
+        _model(row.get("model_path", ""), "model_path"), row.get("gemm_quant_mode", "").strip().lower()
+    )
     system = row.get("system", "")
-    gpu = _gpu(system.replace("_", "-"))
-    needed = {name: _number(row.get(name, "")) for name in ("isl", "osl", "batch_size", "tp_size")}
-    for name, value in needed.items():
-        if not value:
-            raise Unscored(name)
-    token = _number(row.get("silicon_tpot_ms", ""))
-    if not token:
-        raise Unscored("silicon_tpot_ms")
+    gpu = _gpu(system.replace("_", "-"), "system")
+    inputs, outputs, batch, token = (
+        _positive(row, name) for name in ("isl", "osl", "batch_size", "silicon_tpot_ms")
+    )
     first = _number(row.get("silicon_ttft_ms", ""))
-    tensor, pipeline = int(needed["tp_size"] or 1), int(_number(row.get("pp_size", "")) or 1)
-    data = int(_number(row.get("attention_dp_size", "")) or 1)
-    expert = (_number(row.get("moe_ep_size", "")) or 1) > 1
-    load = Workload(input_tokens=int(needed["isl"] or 1), output_tokens=int(needed["osl"] or 1))
+    tensor, pipeline = _degree(row, "tp_size", None), _degree(row, "pp_size", 1)
+    data = _degree(row, "attention_dp_size", 1)
+    if pipeline > model.layer_count:
+        raise Unscored("pp_size", f"{pipeline} stages for the {model.layer_count} layers of {model.name}")
+    expert = _degree(row, "moe_ep_size", 1) > 1
+    load = Workload(input_tokens=max(1, int(inputs)), output_tokens=max(1, int(outputs)))
     # The engine's own context limit does not bear on latency.
     model = replace(model, max_position=max(model.max_position, load.input_tokens + load.output_tokens))
     world = tensor * pipeline * data
     nodes = -(-world // 8)
+    request = PlanRequest(
+        model=model,
+        pools=(Pool(gpu=gpu, gpus_per_node=8, nodes=nodes),),
+        workload=load,
+        # The file's batch is that of one attention rank.
+        service_level=ServiceLevel(concurrency=max(1, round(batch * data))),
+    )
+    _check(request, ("isl", "osl", "batch_size"))
     return LatencyRow(
         id=row.get("id", ""),
         model=model.name,
         system=system,
-        request=PlanRequest(
-            model=model,
-            pools=(Pool(gpu=gpu, gpus_per_node=8, nodes=nodes),),
-            workload=load,
-            # The file's batch is that of one attention rank.
-            service_level=ServiceLevel(concurrency=max(1, round((needed["batch_size"] or 1) * data))),
-        ),
+        request=request,
         layout=Layout(
             tensor=tensor,
             pipeline=pipeline,
@@ -242,7 +259,7 @@ def latency_row(row: Row) -> LatencyRow:
             partition=own_partition(model.layer_count, pipeline),
         ),
         token_s=token / 1e3,
-        first_s=first / 1e3 if first else None,
+        first_s=first / 1e3 if first is not None and first > 0 else None,
         peers=dict(_peers(row)),
     )
 
@@ -264,29 +281,42 @@ def _peers(row: Row) -> Iterator[tuple[str, tuple[float | None, float | None]]]:
         yield name, (pair[0] / 1e3 if pair[0] else None, pair[1] / 1e3 if pair[1] else None)
 
 
+def _check(request: PlanRequest, columns: tuple[str, ...]) -> None:
+    # What the planner refuses as a question cannot be held against its answer.
+    try:
+        settings(request)
+    except PlanInputError as error:
+        raise Unscored("/".join(columns), f"{error.field}: {error.limit}") from error
+
+
 def _version(text: str) -> str:
     found = re.search(r"\d+\.\d+", text)
     if found is None:
-        raise Unscored("vllm_version")
+        raise Unscored("vllm_version", _said(text, "is no version"))
     try:
         return find_engine(found.group()).version
     except PlanInputError as error:
-        raise Unscored("vllm_version") from error
+        raise Unscored("vllm_version", _said(text, error.limit)) from error
 
 
-def _gpu(text: str) -> Gpu:
+def _said(text: str, why: str) -> str:
+    stated = text.strip()
+    return f"{stated[:60]!r} {why}" if stated else "nothing stands there"
+
+
+def _gpu(text: str, column: str) -> Gpu:
     for candidate in (text, text.split("(", maxsplit=1)[0], re.sub(r"-sxm$", "", text)):
         try:
             return find_gpu(candidate)
         except PlanInputError:
             continue
-    raise Unscored("gpu")
+    raise Unscored(column, _said(text, "is no GPU of the catalogue"))
 
 
-def _model(name: str) -> ModelFacts:
+def _model(name: str, column: str) -> ModelFacts:
     found = find_model(name) or _by_basename(name) or _by_ending(name)
     if found is None:
-        raise Unscored("model_id")
+        raise Unscored(column, _said(name, "is no model of the catalogue"))
     return found
 
 
@@ -321,15 +351,37 @@ def _cache_dtype(text: str) -> str | None:
     if stated in {"", "auto", "none"}:
         return None
     if not stated.startswith(("fp8", "bf16", "bfloat16", "fp16", "float16")):
-        raise Unscored("kv_dtype")
+        raise Unscored("kv_dtype", _said(text, "is no cache dtype of the planner"))
     return {"bf16": "bfloat16", "fp16": "float16"}.get(stated, stated)
 
 
-def _number(text: str | None) -> float | None:
-    found = re.match(r"\s*(-?\d+(?:\.\d+)?)", text or "")
-    return float(found.group(1)) if found else None
+def _number(text: str) -> float | None:
+    # The first number of a cell: "8192 (default)", "1,277,184", "57.752 (GB as logged)"; "nan" is none.
+    found = re.match(r"\s*([-+]?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d+)?(?:[eE][-+]?\d+)?)", text)
+    try:
+        value = float(found.group(1).replace(",", "")) if found else math.nan
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
 
 
-def _whole(text: str | None) -> int | None:
+def _whole(text: str) -> int | None:
     value = _number(text)
-    return int(value) if value else None
+    return int(value) if value is not None and value >= 1 else None
+
+
+def _positive(row: Row, column: str) -> float:
+    value = _number(row.get(column, ""))
+    if value is None or value <= 0:
+        raise Unscored(column, _said(row.get(column, ""), "is no number above zero"))
+    return value
+
+
+def _degree(row: Row, column: str, default: int | None) -> int:
+    text = row.get(column, "")
+    value = _number(text)
+    if not value and default is not None:  # a dense model's expert parallelism is 0 in some files
+        return default
+    if value is None or value != int(value) or not 1 <= value <= LARGEST_DEGREE:
+        raise Unscored(column, _said(text, f"is no whole number from 1 to {LARGEST_DEGREE}"))
+    return int(value)

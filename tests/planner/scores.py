@@ -76,11 +76,14 @@ def capacity_score(row: CapacityRow, memory: Mapping[bool, object] | None = None
     )
 
 
-def capacity_left_out(rows: Sequence[CapacityRow]) -> list[CapacityScore]:
-    """Every row with memory constants fitted on the rows of all other architectures."""
+def capacity_left_out(rows: Sequence[CapacityRow], beside: Sequence[CapacityRow] = ()) -> list[CapacityScore]:
+    """Every row with memory constants fitted on the rows of all other architectures.
+
+    ``beside`` are further rows to fit on.
+    """
     found = []
     for shape in sorted({row.shape for row in rows}):
-        others = memory_overrides([row for row in rows if row.shape != shape])
+        others = memory_overrides([row for row in (*rows, *beside) if row.shape != shape])
         found += [capacity_score(row, others) for row in rows if row.shape == shape]
     return found
 
@@ -123,10 +126,13 @@ def latency_scores(sample: Sequence[Point], constants=CALIBRATION) -> list[Laten
     return found
 
 
-def latency_left_out(sample: Sequence[Point]) -> list[LatencyScore]:
-    """Every point with constants fitted on the points of all other models."""
+def latency_left_out(sample: Sequence[Point], beside: Sequence[Point] = ()) -> list[LatencyScore]:
+    """Every point with constants fitted on the points of all other models.
+
+    ``beside`` are further points to fit on.
+    """
     found = []
-    for model, constants in folds(sample):
+    for model, constants in folds(sample, beside):
         found += latency_scores([point for point in sample if point.row.model == model], constants)
     return found
 

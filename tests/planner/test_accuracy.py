@@ -1,5 +1,6 @@
 """The accuracy tool as people run it, and the promises that the planner makes about itself."""
 
+import csv
 import json
 import subprocess
 import sys
@@ -61,7 +62,7 @@ def test_other_predictors_are_scored_on_the_same_rows(found):
 def test_the_text_names_rows_columns_and_what_is_unmeasured():
     text = run()
     assert "Capacity: 48 rows given, 47 scored, 1 skipped" in text
-    assert "skipped for gpu: 1 (kv098)" in text
+    assert "skipped for gpu: 1\n    kv098: '24GB-class (inferred)' is no GPU of the catalogue" in text
     assert "rows with PP > 1: 3; pipeline figures rest on next to no measurements" in text
     assert "TP1 x PP4" in text
 
@@ -75,13 +76,107 @@ def test_files_of_others_are_read_and_what_they_lack_is_named(tmp_path):
     file = tmp_path / "mine.csv"
     file.write_text("\n".join([lines[0], *(",".join(r[c] for c in columns) for r in rows)]), encoding="utf-8")
     part = json.loads(run("--capacity", file, "-o", "json"))["capacity"]
-    assert part["rows"] == {
+    counts = ("given", "scored", "skipped", "skippedForColumn")
+    assert {name: part["rows"][name] for name in counts} == {
         "given": 3,
         "scored": 1,
         "skipped": 2,
         "skippedForColumn": {"gpu": ["strange"], "outcome": ["nothing"]},
     }
     assert part["shippedConstants"]["fits"] == {"right": 1, "of": 1, "recall": 1.0}
+
+
+@pytest.mark.parametrize("option", ["--capacity", "--latency"])
+@pytest.mark.parametrize("text", ["", "id,a,b\n,1,2\n3\n4,5,6,7\n\x00;\x02\n"], ids=["empty", "foreign"])
+def test_a_file_with_nothing_to_score_says_why_for_every_row(option, text, tmp_path):
+    file = tmp_path / "odd.csv"
+    file.write_text(text, encoding="utf-8")
+    rows = json.loads(run(option, file, "-o", "json"))[option.removeprefix("--")]["rows"]
+    assert rows["scored"] == 0
+    assert rows["skipped"] == rows["given"] == len(rows["skippedRows"])
+    assert all(row["id"] and row["column"] and row["reason"] for row in rows["skippedRows"])
+
+
+# Cells changed in a row, and what the tool says of it: column and why, or nothing where it is scored.
+CHANGED = {
+    "capacity": [
+        ({"model_id": "example/unheard-of"}, "model_id", "is no model of the catalogue"),
+        ({"tp": "nan"}, "tp", "'nan' is no whole number from 1 to 4096"),
+        ({"tp": ""}, "tp", "nothing stands there"),
+        ({"gpu_memory_utilization": "95"}, "gpu_memory_utilization", "no share from 0.05 to 1"),
+        ({"vllm_version": "9.9.9"}, "vllm_version", "the known versions of vLLM are 0.6 to"),
+        ({"kv_dtype": "int3"}, "kv_dtype", "is no cache dtype"),
+        ({"kv_tokens": "126,256", "max_num_seqs": "1024 (default)"}, None, None),
+        ({"gpu_memory_utilization": "", "kv_tokens": "nan"}, None, None),
+    ],
+    "latency": [
+        ({"model_path": ""}, "model_path", "nothing stands there"),
+        ({"system": "abacus"}, "system", "is no GPU of the catalogue"),
+        ({"silicon_tpot_ms": "NaN"}, "silicon_tpot_ms", "is no number above zero"),
+        ({"batch_size": "0"}, "batch_size", "is no number above zero"),
+        ({"pp_size": "4096"}, "pp_size", "4096 stages for the"),
+        ({"isl": "1e12"}, "isl/osl/batch_size", "workload.inputTokens: it is a whole number"),
+        ({"moe_ep_size": "0.0", "attention_dp_size": ""}, None, None),
+        ({"silicon_ttft_ms": "", "aic_sol_tpot_ms": "inf"}, None, None),
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def skipped(tmp_path_factory):
+    """What the tool says of the changed rows, in a file as spreadsheets write it and with a column more."""
+    found = {}
+    for kind, cases in CHANGED.items():
+        with (PUBLISHED / f"{kind}.csv").open(newline="", encoding="utf-8") as source:
+            first = next(csv.DictReader(source))
+        file = tmp_path_factory.mktemp(kind) / f"{kind}.csv"
+        with file.open("w", newline="", encoding="utf-8-sig") as target:
+            writer = csv.DictWriter(target, fieldnames=[*first, "remark"])
+            writer.writeheader()
+            writer.writerows(first | cells | {"id": str(cells), "remark": "more"} for cells, _, _ in cases)
+        rows = json.loads(run(f"--{kind}", file, "-o", "json"))[kind]["rows"]
+        found[kind] = {row["id"]: (row["column"], row["reason"]) for row in rows["skippedRows"]}
+    return found
+
+
+@pytest.mark.parametrize(
+    ("kind", "cells", "column", "reason"),
+    [(kind, *case) for kind, cases in CHANGED.items() for case in cases],
+    ids=[f"{kind} {cells}" for kind, cases in CHANGED.items() for cells, _, _ in cases],
+)
+def test_a_row_is_scored_or_skipped_with_its_column_and_why(kind, cells, column, reason, skipped):
+    found = skipped[kind].get(str(cells))
+    if column is None:
+        assert found is None
+    else:
+        assert found is not None
+        assert found[0] == column
+        assert reason in found[1]
+
+
+def test_rows_of_one_model_are_scored_with_constants_of_the_others(tmp_path):
+    lines = (PUBLISHED / "latency.csv").read_text(encoding="utf-8").splitlines()
+    file = tmp_path / "one.csv"
+    file.write_text(
+        "\n".join([lines[0], *(line for line in lines[1:] if "gpt-oss" in line)]), encoding="utf-8"
+    )
+    part = json.loads(run("--latency", file, "-o", "json"))["latency"]
+    left_out = part["leaveOneModelOut"]["timePerOutputToken"]
+    assert left_out["rows"] == part["rows"]["scored"] > 0
+    assert left_out["median"] <= 0.15
+    assert left_out != part["shippedConstants"]["timePerOutputToken"]
+
+
+def test_a_file_that_is_not_there_is_one_line():
+    done = subprocess.run(
+        [sys.executable, str(TOOL), "--capacity", "nowhere.csv"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 2
+    assert done.stderr == "accuracy: [Errno 2] No such file or directory: 'nowhere.csv'\n"
 
 
 def test_the_fitting_procedure_gives_constants_near_the_shipped_ones():

@@ -3,6 +3,7 @@
 import pytest
 
 from shardwright_planner import find_model, model_names
+from shardwright_planner.kvcache import layer_spec
 from shardwright_planner.layout import Layout
 from shardwright_planner.weights import WeightTable, padded_vocabulary, parameter_count
 
@@ -66,6 +67,45 @@ def test_every_entry_of_the_catalogue_can_be_read():
 def test_names_are_found_in_any_case_and_strangers_are_not():
     assert find_model("META-LLAMA/llama-3.1-8b") == find_model("meta-llama/Llama-3.1-8B")
     assert find_model("example/unheard-of") is None
+
+
+# Layers, two sides, KV heads, head size and 2 bytes; or latent and rotary part for latent attention.
+CACHED = {
+    "meta-llama/Llama-2-7b-hf": 32 * 2 * 32 * 128 * 2,
+    "meta-llama/Llama-3.1-8B": 32 * 2 * 8 * 128 * 2,
+    "meta-llama/Llama-3.1-70B": 80 * 2 * 8 * 128 * 2,
+    "meta-llama/Llama-3.1-405B": 126 * 2 * 8 * 128 * 2,
+    "meta-llama/Llama-3.2-1B": 16 * 2 * 8 * 64 * 2,
+    "meta-llama/Llama-4-Maverick-17B-128E-Instruct": 48 * 2 * 8 * 128 * 2,
+    "Qwen/Qwen2.5-7B": 28 * 2 * 4 * 128 * 2,
+    "Qwen/Qwen3-0.6B": 28 * 2 * 8 * 128 * 2,
+    "Qwen/Qwen3-32B": 64 * 2 * 8 * 128 * 2,
+    "Qwen/Qwen3-235B-A22B": 94 * 2 * 4 * 128 * 2,
+    "Qwen/Qwen3-Next-80B-A3B-Instruct": 12 * 2 * 2 * 256 * 2,
+    "mistralai/Mistral-7B-v0.3": 32 * 2 * 8 * 128 * 2,
+    "mistralai/Mixtral-8x22B-v0.1": 56 * 2 * 8 * 128 * 2,
+    "google/gemma-2-27b": 46 * 2 * 16 * 128 * 2,
+    "google/gemma-3-27b-it": 62 * 2 * 16 * 128 * 2,
+    "google/gemma-7b": 28 * 2 * 16 * 256 * 2,
+    "microsoft/phi-4": 40 * 2 * 10 * 128 * 2,
+    "microsoft/Phi-3-mini-4k-instruct": 32 * 2 * 32 * 96 * 2,
+    "tiiuae/falcon-7b": 32 * 2 * 1 * 64 * 2,
+    "openai/gpt-oss-120b": 36 * 2 * 8 * 64 * 2,
+    "zai-org/GLM-4.5": 92 * 2 * 8 * 128 * 2,
+    "nvidia/Nemotron-H-56B-Base-8K": 10 * 2 * 8 * 128 * 2,
+    "deepseek-ai/DeepSeek-V3": 61 * (512 + 64) * 2,
+    "deepseek-ai/DeepSeek-V2-Lite": 27 * (512 + 64) * 2,
+    "moonshotai/Kimi-K2-Instruct": 61 * (512 + 64) * 2,
+}
+
+
+@pytest.mark.parametrize(("name", "size"), CACHED.items(), ids=CACHED.keys())
+def test_a_token_caches_what_the_formula_by_hand_says(name, size):
+    facts = find_model(name)
+    assert facts is not None
+    specs = [layer_spec(kind, 1, 2.0, "auto") for kind in facts.kinds]
+    kept = [specs[kind] for kind in facts.layers]
+    assert sum(spec.token_bytes for spec in kept if spec is not None) == size
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,8 @@ from dataclasses import replace
 import pytest
 
 from shardwright_planner import (
+    EngineOptions,
+    Executor,
     PlanInputError,
     PlanRequest,
     Pool,
@@ -169,6 +171,42 @@ CASES = [
 @pytest.mark.parametrize(("config", "layout", "want"), CASES)
 def test_a_layout_is_legal_or_refused_in_words(config, layout, want):
     assert rules(config).violation(layout) == want
+
+
+@pytest.mark.parametrize(
+    ("executor", "version", "layout", "want"),
+    [
+        pytest.param(Executor.MULTIPROCESSING, "0.12", Layout(tensor=4, nodes=2), None, id="mp over nodes"),
+        pytest.param(
+            Executor.MULTIPROCESSING,
+            "0.11",
+            Layout(tensor=4, pipeline=2, nodes=2),
+            "executor mp of vLLM 0.11 stays on one node; over 2 nodes it is ray",
+            id="mp before it could",
+        ),
+        pytest.param(Executor.MULTIPROCESSING, "0.11", Layout(tensor=4), None, id="mp in one node"),
+        pytest.param(Executor.RAY, "0.11", Layout(tensor=4, pipeline=2, nodes=2), None, id="Ray"),
+        pytest.param(
+            Executor.RAY,
+            "0.32",
+            Layout(tensor=2, data=2, expert=True, nodes=2),
+            "executor ray runs no data-parallel ranks over nodes; executor mp does",
+            id="Ray with data-parallel ranks",
+        ),
+        pytest.param(Executor.RAY, "0.32", Layout(tensor=2, data=2, expert=True), None, id="in one node"),
+    ],
+)
+def test_executors_reach_other_nodes_or_are_refused_in_words(executor, version, layout, want):
+    facts = known("mistralai/Mixtral-8x7B-v0.1")
+    assert Legality(facts, find_engine(version), executor).violation(layout) == want
+
+
+def test_sparse_models_get_stages_over_nodes_where_ray_starts_the_ranks():
+    pool = Pool(gpu=find_gpu("H100"), gpus_per_node=8, nodes=2)
+    request = PlanRequest(model=known("deepseek-ai/DeepSeek-V3"), pools=(pool,))
+    found = plan(replace(request, engine=EngineOptions(executor=Executor.RAY)))
+    assert (found.tensor_parallel, found.pipeline_parallel, found.data_parallel) == (8, 2, 1)
+    assert plan(request).data_parallel > 1
 
 
 @pytest.mark.parametrize(

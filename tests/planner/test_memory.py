@@ -17,6 +17,7 @@ from shardwright_planner.gpu import GIB
 from shardwright_planner.layout import Layout
 from shardwright_planner.partition import own_partition
 from shardwright_planner.setting import settings
+from shardwright_planner.weights import WeightTable
 from shardwright_planner.workbench import Workbench
 
 
@@ -80,6 +81,50 @@ def test_tied_embeddings_are_held_twice_under_a_pipeline():
     piped = made.fit(Layout(tensor=1, pipeline=2, gpus_per_node=2, partition=(14, 14))).stages
     embedding = made.table.embedding_bytes(1)
     assert sum(stage.weights for stage in piped) == alone[0].weights + embedding
+
+
+@pytest.mark.parametrize(
+    ("name", "copies"),
+    [
+        pytest.param("meta-llama/Llama-3.1-70B", (1, 0, 0, 1), id="embedding first, head last"),
+        pytest.param("mistralai/Mixtral-8x7B-v0.1", (2, 2, 2, 2), id="both on every stage"),
+        pytest.param("openai/gpt-oss-120b", (2, 2, 2, 2), id="both on every stage, 4-bit experts"),
+        pytest.param("google/gemma-3-27b-it", (1, 1, 1, 1), id="one tied matrix on every stage"),
+        pytest.param("Qwen/Qwen3.5-35B-A3B", (1, 1, 1, 2), id="embedding on every stage, head last"),
+    ],
+)
+def test_some_model_classes_hold_embedding_or_head_on_every_stage(name, copies):
+    table = bench(name, version="0.32").table
+    layout = Layout(tensor=2, pipeline=4)
+    ends = [table.ends_bytes(layout, stage) for stage in range(4)]
+    norm = table.model.hidden_size * 2
+    ends[0] -= table.tower_bytes(2)
+    ends[3] -= norm
+    assert ends == [count * table.embedding_bytes(2) for count in copies]
+
+
+@pytest.mark.parametrize(
+    ("name", "expert", "data", "whole"),
+    [
+        pytest.param("deepseek-ai/DeepSeek-V3", True, 2, True, id="attention and experts split apart"),
+        pytest.param("deepseek-ai/DeepSeek-V3", True, 1, False, id="one data rank"),
+        pytest.param("deepseek-ai/DeepSeek-V3", False, 2, False, id="experts cut"),
+        pytest.param("zai-org/GLM-4.5", True, 2, False, id="a class that always cuts them"),
+    ],
+)
+def test_shared_experts_are_whole_where_tensor_ranks_share_out_the_tokens(name, expert, data, whole):
+    found = bench(name, version="0.32")
+    moe = found.setting.model.experts
+    assert moe is not None
+    layout = Layout(tensor=4, data=data, expert=expert)
+    apart = Workbench(found.setting, table=WeightTable(found.setting.model, 2)).table
+    kind = next(i for i, k in enumerate(found.setting.model.kinds) if k.feed_forward is moe)
+    held = found.table.costs(layout)[kind].read_bytes - apart.costs(layout)[kind].read_bytes
+    scheme = found.setting.model.quantization
+    rate = scheme.bytes_per_parameter if scheme else 2
+    shared = 3 * found.setting.model.hidden_size * moe.shared_intermediate * rate
+    assert held == pytest.approx(0.75 * shared if whole else 0, rel=0.001)
+    assert found.table.costs(layout)[kind].operations_8bit == apart.costs(layout)[kind].operations_8bit
 
 
 def test_the_fewest_blocks_of_any_stage_hold_for_all():

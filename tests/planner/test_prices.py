@@ -1,5 +1,7 @@
 """GPU prices: the cheapest plan that meets the goal, among pools of different GPUs."""
 
+from dataclasses import replace
+
 import pytest
 
 from shardwright_planner import (
@@ -8,21 +10,28 @@ from shardwright_planner import (
     Pool,
     ServiceLevel,
     Workload,
+    explain,
     find_gpu,
     find_model,
     plan,
 )
+from shardwright_planner.report import render_page, survey
+from shardwright_planner.wording import cost_text
 
 
 def pool(gpu, price, nodes=1):
     return Pool(gpu=find_gpu(gpu), gpus_per_node=8, nodes=nodes, name=gpu, price_per_gpu_hour=price)
 
 
-def planned(*pools, goal_s=None, name="meta-llama/Llama-3.1-8B"):
+def question(*pools, goal_s=None, name="meta-llama/Llama-3.1-70B"):
     facts = find_model(name)
     assert facts is not None
     level = ServiceLevel(concurrency=8, time_per_output_token_s=goal_s)
-    return plan(PlanRequest(model=facts, pools=pools, workload=Workload(), service_level=level))
+    return PlanRequest(model=facts, pools=pools, workload=Workload(), service_level=level)
+
+
+def planned(*pools, goal_s=None, name="meta-llama/Llama-3.1-8B"):
+    return plan(question(*pools, goal_s=goal_s, name=name))
 
 
 def test_the_cheapest_gpu_that_is_fast_enough_is_taken():
@@ -43,6 +52,27 @@ def test_more_gpus_may_be_the_cheaper_plan():
 def test_a_pool_without_a_price_makes_gpus_count():
     chosen = planned(pool("H200", 20.0), pool("A100", None), name="meta-llama/Llama-3.1-70B")
     assert chosen.gpus_per_replica == 2
+
+
+def test_costs_are_told_with_the_plan_and_with_every_candidate():
+    chosen = planned(pool("H200", 20.0), pool("A100", 2.0), name="meta-llama/Llama-3.1-70B")
+    cost = (
+        f"{2 * chosen.gpus_per_replica:.2f} per hour for one replica ({chosen.gpus_per_replica} GPUs at 2.00)"
+    )
+    assert f"\nCost: {cost}.\n" in explain(chosen, width=120)
+    page = render_page(survey(question(pool("H200", 20.0), pool("A100", 2.0))))
+    assert f"Cost: {cost}." in page
+    assert '<th class="n" scope="col">per hour</th>' in page
+    assert "per hour" not in render_page(survey(question(pool("H200", None))))
+
+
+def test_several_replicas_cost_their_number():
+    load = Workload(requests_per_second=40.0)
+    found = plan(replace(question(pool("H100", 4.0), name="meta-llama/Llama-3.1-8B"), workload=load))
+    assert found.recommended_replicas > 1
+    assert cost_text(found).endswith(
+        f", {4 * found.recommended_replicas:.2f} for {found.recommended_replicas}"
+    )
 
 
 @pytest.mark.parametrize("price", [0.0, -1.0, float("nan")])

@@ -27,6 +27,7 @@ from shardwright_planner.wording import (
     RULES,
     cause_text,
     context_tokens,
+    cost_text,
     count_text,
     fits,
     gib_text,
@@ -86,6 +87,8 @@ def _header(plan: Plan) -> Markup:
     replicas = replicas_text(plan)
     if replicas and plan.feasible:
         parts.append(element("p", f"{replicas}.", class_="lead"))
+    if plan.cost_per_hour is not None:
+        parts.append(element("p", f"Cost: {cost_text(plan)}.", class_="lead"))
     tiles = (
         element("div", element("b", value), element("span", label), class_="tile")
         for value, label in _tiles(plan)

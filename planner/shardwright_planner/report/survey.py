@@ -36,6 +36,7 @@ class Row:
     pool: str
     gpus: int
     nodes: int
+    cost_per_hour: float | None
     legal: bool
     fits: bool
     meets: bool
@@ -150,6 +151,7 @@ def _row(candidate: Candidate, chosen: Candidate | None, found: Plan) -> Row:
         pool=candidate.setting.pool.name or candidate.setting.pool.gpu.name,
         gpus=layout.world,
         nodes=layout.nodes,
+        cost_per_hour=candidate.cost_per_hour,
         legal=candidate.violation is None,
         fits=candidate.fits,
         meets=candidate.meets,

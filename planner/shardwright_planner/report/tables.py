@@ -24,16 +24,19 @@ Cell = tuple[str | Markup, str]
 
 
 def candidates_table(rows: Sequence[Row]) -> Markup:
-    """Every candidate with its verdict, those that fit first."""
+    """Every candidate with its verdict, those that fit first; with its cost where any has a price."""
     several = len({row.pool for row in rows}) > 1
+    priced = any(row.cost_per_hour is not None for row in rows)
     ordered = sorted(rows, key=lambda r: (not r.chosen, not r.fits, not r.legal, not r.meets, r.gpus))
-    head = ("sizes", "GPUs", "nodes", "weights", "fit at once", "per token", "first token", "verdict")
+    cost = ("per hour",) if priced else ()
+    head = ("sizes", "GPUs", "nodes", *cost, "weights", "fit at once", "per token", "first token", "verdict")
     body = [
         (
             [
                 (_sizes(row, several=several), "k"),
                 (f"{row.gpus:,}", "n"),
                 (f"{row.nodes:,}", "n"),
+                *(((_cost(row), "n"),) if priced else ()),
                 (f"{gib_text(row.weights_bytes)} GiB" if row.weights_bytes else "", "n"),
                 (f"{row.requests:,.0f}" if row.fits else "", "n"),
                 (_ends(row.token_ms), "n"),
@@ -44,7 +47,7 @@ def candidates_table(rows: Sequence[Row]) -> Markup:
         )
         for row in ordered[:MOST_ROWS]
     ]
-    numbers = frozenset(range(1, 7))
+    numbers = frozenset(range(1, len(head) - 1))
     more = _folded(len(ordered) - SHOWN, _table(head, numbers, body[SHOWN:]), len(ordered) - MOST_ROWS)
     return joined([_table(head, numbers, body[:SHOWN]), more])
 
@@ -52,6 +55,10 @@ def candidates_table(rows: Sequence[Row]) -> Markup:
 def _sizes(row: Row, *, several: bool) -> str | Markup:
     sizes = row.label.replace(" with EP", " EP")
     return joined([sizes, element("br"), element("small", row.pool)]) if several else sizes
+
+
+def _cost(row: Row) -> str:
+    return "" if row.cost_per_hour is None else f"{row.cost_per_hour:,.2f}"
 
 
 def _folded(count: int, table: Markup, left_out: int) -> Markup:

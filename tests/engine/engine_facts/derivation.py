@@ -3,8 +3,10 @@
 Two facts are read off the source, since nothing in the classes says them: a check of the tensor size against
 the experts, and KV heads that are divided without the floor of one per rank that other models have. Read are
 the model's own module, whose layers all of its models share, and what it takes from other models' modules.
+What a constructor makes on which pipeline stages is read likewise (``making.py``).
 """
 
+import contextlib
 import functools
 import importlib.abc
 import importlib.machinery
@@ -14,6 +16,8 @@ import re
 import sys
 import types
 from typing import Any
+
+from making import EMBEDDING, HEAD, SHARED_WHOLE, Made, made_by
 
 _WITHIN_EXPERTS = re.compile(
     r"if self\.tp_size > \w*\.?\w*(num_experts|n_routed_experts|num_local_experts)\b"
@@ -123,7 +127,14 @@ def _class_source(found: type) -> str:
 def _model_facts() -> dict[str, Any]:
     from vllm.model_executor.models import registry
 
+    def by_name(architecture: str) -> type | None:
+        lazy = registry.ModelRegistry.models.get(architecture)
+        with contextlib.suppress(ImportError):
+            return lazy.load_model_cls() if lazy else None
+        return None
+
     single, unread, within, divided = [], [], [], []
+    everywhere: dict[str, list[str]] = {EMBEDDING: [], HEAD: [], SHARED_WHOLE: []}
     for name, lazy in sorted(registry.ModelRegistry.models.items()):
         if name in registry._SPECULATIVE_DECODING_MODELS:
             continue
@@ -142,10 +153,17 @@ def _model_facts() -> dict[str, Any]:
             within.append(name)
         if _KV_DIVIDED.search(source):
             divided.append(name)
+        made = made_by(model, by_name)
+        for what, names in everywhere.items():
+            if Made(what, everywhere=True) in made:
+                names.append(name)
     return {
         "pipelineUnsupported": single,
         "tensorWithinExperts": within,
         "kvHeadsNotCopied": divided,
+        "embeddingOnEveryStage": everywhere[EMBEDDING],
+        "headOnEveryStage": everywhere[HEAD],
+        "sharedExpertsWhole": everywhere[SHARED_WHOLE],
         "unread": unread,
     }
 
