@@ -15,7 +15,7 @@ export SHARDWRIGHT_TEST_KUBECONFIG := $(abspath $(KUBECONFIG))
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: explore test-gitops help setup demo test test-engine engine-facts engine-requirements unit lint verify accuracy bench cluster-up cluster-down generate golden constraints clean
+.PHONY: chaos explore test-gitops help setup demo test test-engine engine-facts engine-requirements unit lint verify accuracy bench cluster-up cluster-down generate golden constraints clean
 
 help:  ## show the targets
 	@echo 'Shardwright: plans and runs multi-node vLLM on Kubernetes. Targets:'
@@ -39,6 +39,11 @@ test: setup lint verify  ## all gates and all tests but the engine's, on a local
 
 test-gitops: setup  ## what GitOps tools, Helm, autoscalers, upgrades and removals do: seven minutes
 	$(BIN)/pytest tests/gitops
+
+SEED ?= 1
+MINUTES ?= 5
+chaos: setup  ## a seeded storm on a real control plane, judged by its history: SEED=n or n..m, MINUTES=m each
+	PYTHONPATH=tests/cluster:tests/gitops:tests/storm $(BIN)/python tests/storm/chaos.py $(SEED) $(MINUTES)
 
 explore: setup  ## the larger of the small worlds, explored whole: minutes
 	$(BIN)/pytest -m extended tests/operator/decide

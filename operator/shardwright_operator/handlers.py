@@ -24,9 +24,14 @@ def make_registry(
     kubeconfig: str | None,
     deliver: Deliver,
     listed: Listed,
+    *,
     give_up: Callable[[], None],
+    ending: Callable[[], None],
 ) -> kopf.OperatorRegistry:
-    """Handlers for the kinds, in a registry of their own; ``give_up`` must end kopf."""
+    """Handlers for the kinds, in a registry of their own; ``give_up`` must end kopf.
+
+    ``ending`` is called when kopf has begun to end, for whatever cause.
+    """
     registry = kopf.OperatorRegistry()
 
     async def login(retry: int, **_: Any) -> kopf.AiohttpSession:
@@ -44,6 +49,10 @@ def make_registry(
         # Returns nothing: kopf would write a returned value into the object's status.
         deliver(event["object"], event["type"] == "DELETED", event["type"] is None)
 
+    async def cleanup(**_: Any) -> None:
+        ending()
+
+    kopf.on.cleanup(registry=registry)(cleanup)
     kopf.on.login(registry=registry, retries=LOGIN_ATTEMPTS, backoff=2)(login)
     for kind in kinds:
         kopf.on.event(kind.group, kind.version, kind.plural, registry=registry)(on_event)

@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import logging
 import threading
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 import kopf
@@ -66,10 +66,25 @@ class WatchThread:
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(self._listed, kind)
 
+        def ending() -> None:
+            # When one watcher fails kopf ends, and waits for the others, which wait for a login that never
+            # comes: with an event that was no JSON the operator stayed leader, and saw nothing any more.
+            late = TimeoutError("kopf does not end")
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(loop.call_later, STOP_S, _settle, ended, late)
+
         def target() -> None:
             failure: BaseException | None = None
             try:
-                watch(self._kinds, self._namespaces, self._kubeconfig, deliver, listed, stop=self._stop)
+                watch(
+                    self._kinds,
+                    self._namespaces,
+                    self._kubeconfig,
+                    deliver,
+                    listed,
+                    ending=ending,
+                    stop=self._stop,
+                )
             except BaseException as error:  # noqa: BLE001 - handed to the other thread
                 failure = error
             with contextlib.suppress(RuntimeError):
@@ -95,16 +110,18 @@ def watch(
     deliver: Deliver,
     listed: Listed,
     *,
+    ending: Callable[[], None],
     stop: threading.Event,
 ) -> None:
     """Watch until stopped, in the calling thread and an event loop of its own; returns early only by a fault.
 
+    ``ending`` is called when kopf has begun to end.
     kopf takes every task of its loop for its own and cancels them all at its end: so it gets a loop alone.
     """
     # Signals are the main thread's, as they should be; kopf warns of that at each start.
     logging.getLogger("kopf._core.reactor.running").setLevel(logging.ERROR)
     operator = kopf.operator(
-        registry=make_registry(kinds, kubeconfig, deliver, listed, stop.set),
+        registry=make_registry(kinds, kubeconfig, deliver, listed, give_up=stop.set, ending=ending),
         settings=make_settings(kinds),
         standalone=True,
         clusterwide=not namespaces,

@@ -3,13 +3,18 @@
 A kill from outside cannot be aimed between two writes. The product has no switch for it, so its client is
 wrapped here, in the very process that dies. The Lease and Events do not count as writes. Writes that the
 operator sends together go one after the other, so that exactly N of them have taken place.
+
+With ``--on-signal`` behind the number it lives on until SIGUSR1 comes and dies N writes after that; SIGUSR2
+takes the order back.
 """
 
 import asyncio
+import math
 import os
 import signal
 import sys
 from collections.abc import Awaitable
+from dataclasses import dataclass
 from typing import Any
 
 from shardwright_operator import main as process
@@ -17,14 +22,20 @@ from shardwright_operator.cli import main
 from shardwright_operator.cluster.api import ApiCluster
 
 
-def dying_after(writes: int) -> type[ApiCluster]:
-    """The client class of a process that is to die in the place of its write number ``writes + 1``."""
+@dataclass(slots=True)
+class Countdown:
+    """Writes that are left to make."""
+
+    left: float
+
+
+def dying_after(countdown: Countdown) -> type[ApiCluster]:
+    """The client class of a process that is to die in the place of the write after the last one left."""
 
     class DyingCluster(ApiCluster):
         def __init__(self, *arguments: Any, **options: Any) -> None:
             super().__init__(*arguments, **options)
             self._turn = asyncio.Lock()
-            self._done = 0
 
         async def apply(self, *arguments: Any, **options: Any) -> Any:
             return await self._counted(super().apply(*arguments, **options))
@@ -36,17 +47,35 @@ def dying_after(writes: int) -> type[ApiCluster]:
             return await self._counted(super().replace_status(*arguments, **options))
 
         async def _counted(self, write: Awaitable[Any]) -> Any:
+            if math.isinf(countdown.left):
+                return await write
             async with self._turn:
-                if self._done == writes:
+                if countdown.left <= 0:
                     os.kill(os.getpid(), signal.SIGKILL)
                 answer = await write
-                self._done += 1
+                countdown.left -= 1
                 return answer
 
     return DyingCluster
 
 
+def count_on_signal(writes: int) -> Countdown:
+    """A countdown that begins with SIGUSR1 and ends with SIGUSR2."""
+    countdown = Countdown(math.inf)
+
+    def begin(*_: object) -> None:
+        countdown.left = writes
+
+    def end(*_: object) -> None:
+        countdown.left = math.inf
+
+    signal.signal(signal.SIGUSR1, begin)
+    signal.signal(signal.SIGUSR2, end)
+    return countdown
+
+
 if __name__ == "__main__":
     count, *arguments = sys.argv[1:]
-    process.ApiCluster = dying_after(int(count))  # type: ignore[misc]
-    sys.exit(main(["operator", *arguments]))
+    on_signal = arguments[:1] == ["--on-signal"]
+    process.ApiCluster = dying_after(count_on_signal(int(count)) if on_signal else Countdown(int(count)))  # type: ignore[misc]
+    sys.exit(main(["operator", *arguments[on_signal:]]))

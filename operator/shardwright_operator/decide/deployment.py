@@ -190,15 +190,21 @@ def _stages(
     revision = scene.write(to_manifest(scene.target, scene.owner)) if target.is_new else None
     members = {index: step.state.members for index, step in fleet.staying.items()}
     steps = (*fleet.staying.values(), *fleet.going.values())
+    # Who goes is told so before others are made: sent together, a new group was there before the one whose
+    # surplus it took, and for an operator that died between the two it would have stayed so.
+    lowered = (*(step for step in fleet.staying.values() if step.goes_down), *fleet.going.values())
+    others = tuple(step for step in fleet.staying.values() if not step.goes_down)
     stages: list[Iterable[Write | None]] = [
         (revision,),
         (
             *shared_writes(scene, wishes.network, members),
             *((download.write, download.delete) if download is not None else ()),
         ),
-        (step.leader for step in steps),
-        (delete for step in steps for delete in step.ends),
-        (step.worker for step in steps),
+        (step.leader for step in lowered),
+        (delete for step in lowered for delete in step.ends),
+        (step.worker for step in lowered),
+        (step.leader for step in others),
+        (step.worker for step in others),
         (
             *(delete for step in steps for delete in step.deletes),
             *child_deletes(scene, (*fleet.staying, *fleet.going)),

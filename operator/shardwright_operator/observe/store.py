@@ -274,13 +274,25 @@ class Store:
                 self._resources.pop(view.key, None)
                 self._obituaries.pop(view.key, None)
                 self._measured.pop(view.key, None)
-        elif old is not None and old.uid == view.uid and old.resource_version >= view.resource_version:
+        elif old is not None and not self._succeeds(view, old):
             return _NOTHING
         else:
             self._resources[view.key] = view
             if old is not None and replace(view, resource_version=0) == replace(old, resource_version=0):
                 return _NOTHING
         return frozenset({view.key}) | self._moving_up(view.key)
+
+    def _succeeds(self, view: ResourceView | ChildView | PodView, old: View) -> bool:
+        """Whether a sight is newer than what stands under the name; of two objects, one is gone for good.
+
+        Which of them, the versions tell and not the order of arrival: a resource was made anew while the
+        watches were cut, and a late answer about the former one would take its place. Nothing
+        would have brought that back, as its version was known.
+        """
+        newer = view.resource_version > old.resource_version
+        if view.uid != old.uid:
+            self._bury(old.uid if newer else view.uid)
+        return newer
 
     def _reread_resource(self, body: Mapping[str, Any]) -> frozenset[Key]:
         """Take in a resource whose version is known, and whose content has changed all the same.
@@ -307,9 +319,9 @@ class Store:
                 del children[place]
                 self._forget_empty(view.key)
             return frozenset({view.key}) | self._moving_up(view.key)
+        if old is not None and not self._succeeds(view, old):
+            return _NOTHING
         if old is not None and old.uid == view.uid:
-            if old.resource_version >= view.resource_version:
-                return _NOTHING
             children[place] = view
             if replace(view, resource_version=0) == replace(old, resource_version=0):
                 return _NOTHING
@@ -330,10 +342,9 @@ class Store:
                 del pods[view.name]
                 self._forget_empty(view.key)
             return frozenset({view.key}) | (self._wake() if released else _NOTHING)
-        if old is not None and old.uid == view.uid and old.resource_version >= view.resource_version:
+        if old is not None and not self._succeeds(view, old):
             return _NOTHING
         if old is not None and old.uid != view.uid:
-            self._bury(old.uid)
             self._mourn(old)
             self._usage.release(old.uid)
         pods[view.name] = view
@@ -354,7 +365,13 @@ class Store:
         view = None if deleted else project_node(body)
         old = self._nodes.get(name)
         if view is None:
-            if old is None or (not deleted and old.resource_version >= resource_version(body)):
+            # A node that came back under its name is another one: the end of the former says nothing of it.
+            late = old is not None and (
+                old.uid != body["metadata"].get("uid", "")
+                if deleted
+                else old.resource_version >= resource_version(body)
+            )
+            if old is None or late:
                 return _NOTHING
             del self._nodes[name]
             self._ground = None

@@ -7,6 +7,7 @@ file, so that another process can find and stop a cluster that was kept or whose
 
 import secrets
 import shutil
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,6 +88,8 @@ class ControlPlane:
         self._keep = keep
         self._tokens = {user: secrets.token_hex(16) for user in USERS}
         self._cluster: Cluster | None = None
+        self._ports: Ports | None = None
+        self._commands: dict[str, tuple[Path, tuple[str, ...]]] = {}
 
     def __enter__(self) -> Self:
         return self.start()
@@ -109,6 +112,13 @@ class ControlPlane:
     def token(self) -> str:
         """Token of the administrator."""
         return self._tokens["admin"]
+
+    @property
+    def etcd_port(self) -> int:
+        """Loopback port of etcd, for those who want to see each write to it."""
+        if self._ports is None:
+            raise RuntimeError("the control plane is not started")
+        return self._ports.etcd
 
     @property
     def audit_log(self) -> Path:
@@ -146,11 +156,30 @@ class ControlPlane:
         self._cluster = None
         shutil.rmtree(self.folder, ignore_errors=True)
 
+    def restart(self, name: str, *, down_s: float = 0.0, patience_s: float = 0.5) -> None:
+        """End one server, and start it with the same flags after so many seconds.
+
+        It is asked to end, and killed after its patience. The API server is awaited; what the others need to
+        be of use again, their users see. Call it from the thread that called ``start``.
+        """
+        old = self._process(name)
+        stop_processes((old,), patience_s=patience_s)
+        self.processes = tuple(process for process in self.processes if process is not old)
+        time.sleep(down_s)
+        program, arguments = self._commands[name]
+        client = self.cluster.client()
+        try:
+            probe = (lambda: answers(client, "/readyz")) if name == "kube-apiserver" else None
+            self._run(name, program, *arguments, probe=probe)
+        finally:
+            client.close()
+
     def release(self) -> None:
         """Leave the servers running when this process ends (only with ``keep``)."""
         release_processes(self.processes)
 
     def _start_servers(self, tools: Tools, certificates: Certificates, ports: Ports) -> None:
+        self._ports = ports
         credentials = Credentials(
             server=f"https://127.0.0.1:{ports.api_server}",
             authority=certificates.authority.read_bytes(),
@@ -231,6 +260,7 @@ class ControlPlane:
         # kwok and client-go look for files of their own under HOME.
         env = {"HOME": str(self.folder), "PATH": "/usr/bin:/bin"}
         log = logs / f"{name}.log"
+        self._commands[name] = (program, arguments)
         process = start_process(name, [program, *arguments], log=log, keep=self._keep, env=env)
         self.processes = (*self.processes, process)
         self._write_state()

@@ -207,6 +207,24 @@ def test_an_operator_that_dies_at_any_write_of_a_surge_goes_on() -> None:
         assert world.condition("Ready") == ("True", "GroupsReady"), writes
 
 
+def test_a_group_that_is_surplus_is_told_to_go_before_another_takes_its_place() -> None:
+    # A second edit while the surge group of the first came up: both writes went out together, and a trace of
+    # the API server had five groups where four were allowed.
+    world = start({"maxSurge": 1}, nodes=8)
+    world.edit(change_environment)
+    world.reconcile()
+    world.edit(lambda spec: spec.update(engine={"env": [{"name": "NCCL_DEBUG", "value": "TRACE"}]}))
+    world.writes.clear()
+    world.reconcile()
+    sets = [write for write in world.writes if "StatefulSet" in write]
+    assert sets == [
+        "apply StatefulSet llama-2-leader",
+        "apply StatefulSet llama-2-worker",
+        "apply StatefulSet llama-3-leader",
+        "apply StatefulSet llama-3-worker",
+    ]
+
+
 def bad_image(world: SimulatedWorld) -> None:
     world.edit(lambda spec: spec.update(engine={"image": "vllm/vllm-openai:v0.32.0-typo", "version": "0.32"}))
     world.course = lambda pod: "image" if "typo" in pod["spec"]["containers"][0]["image"] else ""

@@ -100,6 +100,37 @@ def test_a_successor_under_the_same_name_mourns_the_one_whose_end_was_missed() -
     assert set(observed.obituaries) == {"a"}
 
 
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        pytest.param(KIND, "llama", id="resource"),
+        pytest.param("Service", "llama", id="child"),
+        pytest.param("Pod", "llama-0-worker-1", id="pod"),
+    ],
+)
+def test_a_late_answer_about_a_former_object_does_not_replace_its_successor(kind: str, name: str) -> None:
+    # Made anew while the watches were cut: only the LIST told of it, and nothing of the former one's end.
+    store = Store()
+    store.put(body(kind, name, "former", 5), deleted=False)
+    store.replace(kind, [body(kind, name, "present", 9)], version=9)
+    store.put(body(kind, name, "former", 7), deleted=False)
+    store.put(body(kind, name, "former", 8), deleted=True)
+    seen = store.observe(KEY)
+    stand = (*filter(None, [seen.resource]), *seen.children.values(), *seen.pods)
+    assert [found.uid for found in stand] == ["present"]
+
+
+def test_the_late_end_of_a_former_node_is_not_that_of_its_successor() -> None:
+    store = Store()
+    status = {"allocatable": {"nvidia.com/gpu": "8"}}
+    store.put(body("Node", "n", "former", 5, status=status), deleted=False)
+    store.put(body("Node", "n", "present", 9, status=status), deleted=False)
+    store.put(body("Node", "n", "former", 8), deleted=True)
+    nodes = store.observe(KEY).nodes
+    assert nodes is not None
+    assert [node.uid for node in nodes] == ["present"]
+
+
 def test_a_list_removes_what_it_lacks_unless_that_is_newer() -> None:
     store = Store()
     store.put(pod("old", 5, name="llama-0-worker-1"), deleted=False)

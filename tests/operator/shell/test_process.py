@@ -268,13 +268,18 @@ async def test_preflight_says_what_to_do(version: str, kinds: set[str], want: li
 
 def test_kopf_is_set_to_watch_and_to_write_nothing() -> None:
     kinds = tuple(kind for kind in KINDS if kind.watched)
-    registry = handlers.make_registry(kinds, None, lambda *_: None, lambda _kind: None, lambda: None)
+    registry = handlers.make_registry(
+        kinds, None, lambda *_: None, lambda _kind: None, give_up=lambda: None, ending=lambda: None
+    )
     # Handlers that would store state on the user's objects, or make finalizers, must not exist.
     assert len(list(registry._watching.get_all_handlers())) == len(kinds)
     assert list(registry._changing.get_all_handlers()) == []
     assert list(registry._spawning.get_all_handlers()) == []
     assert list(registry._indexing.get_all_handlers()) == []
     assert list(registry._webhooks.get_all_handlers()) == []
+    # Its own end is all that kopf tells of besides: it may take for ever.
+    activities = sorted(str(handler.activity) for handler in registry._activities.get_all_handlers())
+    assert activities == ["authentication", "cleanup"]
     settings = handlers.make_settings(kinds)
     assert not settings.posting.enabled
     assert settings.scanning.disabled
@@ -303,6 +308,7 @@ def test_a_watch_that_cannot_log_in_ends_instead_of_hanging(tmp_path: Path) -> N
                 str(tmp_path / "nowhere"),
                 lambda *_: None,
                 lambda _kind: None,
+                ending=lambda: None,
                 stop=stop,
             )
         except Exception as failure:  # noqa: BLE001 - compared below

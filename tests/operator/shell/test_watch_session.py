@@ -1,13 +1,18 @@
-"""The watches' session tells of every LIST, since an empty one brings no event."""
+"""The watches' session tells of every LIST, since an empty one brings no event; and no watch ends unseen."""
 
+import asyncio
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import yaml
 from aiohttp import web
 
+from shardwright_operator import watching
 from shardwright_operator.cluster import KINDS
 from shardwright_operator.watch_session import open_session
+from shardwright_operator.watching import WatchThread
 
 EMPTY = {"items": [], "metadata": {"resourceVersion": "7"}}
 
@@ -51,3 +56,20 @@ async def test_lists_are_told(tmp_path: Path, path: str, status: int, told: list
         await response.read()
     await runner.cleanup()
     assert heard == told
+
+
+async def test_watching_ends_when_kopf_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    # A packed stream behind a proxy: one watcher failed on bytes that were no JSON, kopf ended the others and
+    # never came to its own end. The process lived on, kept the Lease and saw nothing.
+    end = threading.Event()
+
+    def hangs(*_: object, ending: Callable[[], None], stop: threading.Event) -> None:
+        ending()
+        end.wait(30)
+
+    monkeypatch.setattr(watching, "STOP_S", 0.1)
+    monkeypatch.setattr(watching, "watch", hangs)
+    thread = WatchThread((), (), None, lambda *_: None, lambda _kind: None)
+    with pytest.raises(RuntimeError, match="kopf does not end"):
+        await asyncio.wait_for(thread.start(), timeout=20)
+    end.set()

@@ -1,0 +1,33 @@
+"""A storm for a person to watch: ``chaos.py SEED MINUTES``, or several, with seeds as ``3..9``.
+
+It ends with 1 if a promise was broken.
+"""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from storm import run_storm
+
+FOLDER = Path(__file__).parents[2] / ".local" / "storm"
+
+
+def main(arguments: list[str]) -> int:
+    seeds, minutes = arguments
+    worst = 0
+    for seed in _seeds(seeds):
+        outcome = run_storm(seed, float(minutes) * 60, FOLDER / str(seed))
+        print(outcome.report(), flush=True)
+        worst = max(worst, 1 if outcome.violations else 0)
+        if outcome.violations:
+            print(f"again: make chaos SEED={seed} MINUTES={minutes}", flush=True)
+    return worst
+
+
+def _seeds(text: str) -> Iterator[int]:
+    first, _, last = text.partition("..")
+    yield from range(int(first), int(last or first) + 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
