@@ -1,8 +1,9 @@
 """Puts the parts of a working operator together, for the process and for tests alike."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 
+from shardwright_operator.api.gang import Gang
 from shardwright_operator.apply.claims import ClaimReader
 from shardwright_operator.apply.events import EventRecorder
 from shardwright_operator.apply.notes import WriteLedger
@@ -47,11 +48,17 @@ class Assembly:
         decide: Decide,
         *,
         clock: Callable[[], datetime],
+        gang_obstacles: Mapping[Gang, str],
     ) -> None:
+        """``gang_obstacles`` says of gang schedulers why they cannot be used; their kinds are left alone."""
         self.kinds = tuple(
-            kind for kind in KINDS if kind.watched and (kind.namespaced or settings.cluster_wide)
+            kind
+            for kind in KINDS
+            if kind.watched
+            and (kind.namespaced or settings.cluster_wide)
+            and (kind.gang is None or kind.gang not in gang_obstacles)
         )
-        self.store = Store(nodes_visible=settings.cluster_wide)
+        self.store = Store(nodes_visible=settings.cluster_wide, gang_obstacles=gang_obstacles)
         self.queue: WorkQueue[Key] = WorkQueue()
         self.intake = Intake(
             cluster=cluster,
@@ -64,7 +71,9 @@ class Assembly:
         self.reconciler = Reconciler(
             store=self.store,
             decide=decide,
-            writer=Writer(cluster, self.store, ledger, clock, self.intake.distrust),
+            writer=Writer(
+                cluster, self.store, ledger, clock, distrust=self.intake.distrust, wake=self.queue.add
+            ),
             claims=ClaimReader(cluster, clock),
             events=EventRecorder(cluster, clock, instance=settings.identity or "shardwright-operator"),
             ledger=ledger,

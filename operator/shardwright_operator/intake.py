@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from shardwright_operator.api.gang import kind_of
 from shardwright_operator.cluster import Cluster, ClusterError, Kind, ListAnswer
 from shardwright_operator.observe.store import Store
 from shardwright_operator.observe.views import Key
@@ -44,7 +45,7 @@ class Intake:
     def deliver(self, body: Mapping[str, Any], deleted: bool, listed: bool) -> None:
         """Take in a watch event; ``listed`` if it comes from the LIST that begins a watch."""
         if listed:
-            self.distrust(str(body.get("kind")))
+            self.distrust(kind_of(body))
         try:
             keys = self._store.put(body, deleted=deleted)
         except (KeyError, TypeError, ValueError, AttributeError):

@@ -4,6 +4,7 @@ Nothing here is needed after a crash: what must survive lives in the cluster.
 """
 
 import asyncio
+import contextlib
 import logging
 import os
 import signal
@@ -15,6 +16,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from shardwright_operator import logs
+from shardwright_operator.api.gang import Gang
 from shardwright_operator.assembly import Assembly, standard_decide
 from shardwright_operator.cluster import Cluster, ClusterError
 from shardwright_operator.cluster.api import ApiCluster
@@ -22,7 +24,7 @@ from shardwright_operator.cluster.connection import NoClusterError, connect
 from shardwright_operator.health import HealthServer
 from shardwright_operator.lease import LeaseElection, LeaseLostError, LeaseTimes
 from shardwright_operator.metrics import Metrics
-from shardwright_operator.preflight import find_obstacles
+from shardwright_operator.preflight import find_gang_obstacles, find_obstacles
 from shardwright_operator.reconciler import Decide
 from shardwright_operator.settings import Settings, SettingsError, settings_from
 from shardwright_operator.strangers import StrangerWatch
@@ -32,6 +34,9 @@ PREFLIGHT_RETRY_S = 5.0
 DRAIN_S = 8.0
 """For passes under way at the end; the pod's grace period must be longer."""
 HUNG_PASS_S = 180.0
+
+_GANGS = "gang schedulers"
+"""Name of the task that ends when their APIs come or go."""
 
 EXIT_OK = 0
 EXIT_FAULT = 1
@@ -71,6 +76,7 @@ class Operator:
         self.ready = asyncio.Event()
         """Set when it leads, knows the cluster and works."""
         self._blockers: list[str] = ["starting"]
+        self._gang_obstacles: Mapping[Gang, str] = {}
         self._assembly: Assembly | None = None
 
     async def run(self, stop: asyncio.Event) -> int:
@@ -105,6 +111,7 @@ class Operator:
         said: list[str] = []
         while True:
             try:
+                self._gang_obstacles = await find_gang_obstacles(cluster, self.settings.gangs)
                 self._blockers = await find_obstacles(cluster)
             except ClusterError as error:
                 self._blockers = [f"the API server cannot be asked: {error.message}"]
@@ -147,7 +154,14 @@ class Operator:
     async def _serve(self, cluster: Cluster, stop: asyncio.Event, election: LeaseElection | None) -> int:
         """Work until something ends; the Lease is renewed from the first moment on."""
         settings = self.settings
-        assembly = Assembly(settings, cluster, self.metrics, self._decide, clock=_now)
+        assembly = Assembly(
+            settings,
+            cluster,
+            self.metrics,
+            self._decide,
+            clock=_now,
+            gang_obstacles=self._gang_obstacles,
+        )
         self._assembly = assembly
         ends: set[asyncio.Task[Any]] = {asyncio.create_task(stop.wait(), name="stop")}
         if election is not None:
@@ -171,6 +185,8 @@ class Operator:
                     asyncio.create_task(assembly.intake.run(settings.resync_interval_s), name="resync"),
                     asyncio.create_task(assembly.measurer.run(settings.measure_interval_s), name="measuring"),
                 }
+                if settings.gangs:
+                    ends.add(asyncio.create_task(self._gangs_change(cluster), name=_GANGS))
                 if settings.cluster_wide:
                     ends.add(asyncio.create_task(strangers.run(), name="pods with GPUs"))
                 self.ready.set()
@@ -199,6 +215,17 @@ class Operator:
                 await asyncio.sleep(max(1.0, error.retry_after_s or 0.0))
             else:
                 return
+
+    async def _gangs_change(self, cluster: Cluster) -> None:
+        """Return when another set of gang schedulers can be used than at the start.
+
+        The process ends then and is started anew: what it watches is settled once.
+        """
+        while True:
+            await asyncio.sleep(self.settings.resync_interval_s)
+            with contextlib.suppress(ClusterError):
+                if await find_gang_obstacles(cluster, self.settings.gangs) != self._gang_obstacles:
+                    return
 
     def _what_hangs(self) -> list[str]:
         assembly = self._assembly
@@ -231,6 +258,9 @@ def _verdict(ends: set[asyncio.Task[Any]]) -> int:
         failure = task.exception()
         if isinstance(failure, LeaseLostError):
             log.error("%s", failure)
+        elif failure is None and task.get_name() == _GANGS:
+            log.info("other gang schedulers can be used than at the start: starting anew")
+            return EXIT_OK
         else:
             log.error("%s ended: %r", task.get_name(), failure)
         return EXIT_FAULT

@@ -1,8 +1,10 @@
 """Can this cluster be served at all? Asked before the Lease is taken, so that a standby knows it too."""
 
 import re
+from collections.abc import Collection
 
 from shardwright_operator.api.constants import API_VERSION, GROUP, KIND, MINIMUM_KUBERNETES, VERSION
+from shardwright_operator.api.gang import GANG_APIS, Gang
 from shardwright_operator.cluster import Cluster
 
 
@@ -18,6 +20,20 @@ async def find_obstacles(cluster: Cluster) -> list[str]:
             f"the cluster does not serve {KIND} ({API_VERSION}): "
             "install the CRD (kubectl apply --server-side -f crds/, or the chart with crds.enabled=true)"
         )
+    return obstacles
+
+
+async def find_gang_obstacles(cluster: Cluster, enabled: Collection[Gang]) -> dict[Gang, str]:
+    """Gang schedulers that resources cannot ask for, and why, in words that say what to do."""
+    obstacles = {}
+    for gang, api in GANG_APIS.items():
+        if gang not in enabled:
+            obstacles[gang] = (
+                f"this operator is not set up for it: install it with gang.{gang.lower()}=true (chart), "
+                f"or start it with --gangs={gang} and the rights on {api.plural} of {api.group}"
+            )
+        elif api.plain_kind not in await cluster.served_kinds(api.group, api.version):
+            obstacles[gang] = f"the cluster does not serve {api.plain_kind} ({api.api_version}): {api.remedy}"
     return obstacles
 
 

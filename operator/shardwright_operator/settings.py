@@ -13,6 +13,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from shardwright_operator.api.engine_image import DEFAULT_IMAGE
+from shardwright_operator.api.gang import Gang
 
 ENVIRONMENT_PREFIX = "SHARDWRIGHT_"
 
@@ -54,6 +55,11 @@ class Settings(BaseModel):
     )
     namespaces: tuple[Annotated[str, Field(min_length=1, max_length=63)], ...] = Field(
         (), description="namespaces to serve, comma separated; default: the whole cluster, with its nodes"
+    )
+    gangs: tuple[Gang, ...] = Field(
+        (),
+        description="gang schedulers that resources may ask for, comma separated: Kubernetes, Volcano, "
+        "Kueue; each needs rights that the chart grants with the same switch",
     )
     workers: int = Field(16, ge=1, le=256, description="reconciles that run at the same time")
     resync_interval_s: float = Field(
@@ -131,7 +137,7 @@ def settings_from(arguments: Mapping[str, Any], environment: Mapping[str, str] |
         value = environment.get(_variable(name)) if given is None else given
         if value is None or value == "":
             continue
-        if name == "namespaces" and isinstance(value, str):
+        if name in {"namespaces", "gangs"} and isinstance(value, str):
             value = tuple(part.strip() for part in value.split(",") if part.strip())
         values[name] = value
     values.setdefault("lease_namespace", environment.get("POD_NAMESPACE") or "default")

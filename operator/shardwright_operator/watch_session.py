@@ -38,12 +38,16 @@ async def open_session(
 
 def _trace(kinds: Sequence[Kind], listed: Listed) -> aiohttp.TraceConfig:
     """Hooks that report LISTs."""
-    by_plural = {kind.plural: kind.kind for kind in kinds}
 
     async def ended(
         _session: aiohttp.ClientSession, _context: SimpleNamespace, request: aiohttp.TraceRequestEndParams
     ) -> None:
-        kind = by_plural.get(request.url.path.rpartition("/")[2])
+        # By group and plural: there are PodGroups of two groups. A proxy may put a path of its own in front.
+        path = request.url.path
+        listed_here = (
+            k.kind for k in kinds if path.endswith(f"/{k.plural}") and f"/{k.api_version}/" in path
+        )
+        kind = next(listed_here, None)
         if kind is not None and "watch" not in request.url.query and request.response.status == _OK:
             listed(kind)
 

@@ -30,6 +30,7 @@ priorityClassName: high
 extraEnv: [{name: HTTPS_PROXY, value: "proxy:3128"}]
 metrics: {service: {port: 9999, annotations: {h: i}}, serviceMonitor: {enabled: true, labels: {j: k}}}
 podDisruptionBudget: {enabled: true}
+gang: {kubernetes: true, volcano: true, kueue: true}
 networkPolicy: {enabled: true, metricsFrom: [{namespaceSelector: {matchLabels: {team: monitoring}}}]}
 """ % ("0" * 64)
 
@@ -131,9 +132,11 @@ def test_namespaced_mode_grants_nothing_on_the_cluster(helm) -> None:
 def test_every_flag_of_the_deployment_is_one_of_the_operator(helm) -> None:
     from argparse import ArgumentParser
 
+    from shardwright_operator.api.gang import Gang
     from shardwright_operator.settings import add_arguments, settings_from
 
-    result = helm("template", "demo", "CHART", "--set", "watchNamespaces={models},operator.defaultImage=a:b")
+    switches = "watchNamespaces={models},operator.defaultImage=a:b,gang.kubernetes=true,gang.kueue=true"
+    result = helm("template", "demo", "CHART", "--set", switches)
     (deployment,) = (d for d in documents(result.stdout) if d["kind"] == "Deployment")
     command, *flags = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
     assert command == "operator"
@@ -143,6 +146,7 @@ def test_every_flag_of_the_deployment_is_one_of_the_operator(helm) -> None:
     assert settings.namespaces == ("models",)
     assert settings.lease_namespace == "ops"
     assert settings.default_image == "a:b"
+    assert set(settings.gangs) == {Gang.KUBERNETES, Gang.KUEUE}
 
 
 def test_versions_agree() -> None:

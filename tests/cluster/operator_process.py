@@ -63,12 +63,23 @@ def apply_crd(cluster: Cluster, api: Client) -> None:
 
 
 def grant_account(
-    cluster: Cluster, api: Client, namespace: str, *, watch_namespaces: tuple[str, ...] = ()
+    cluster: Cluster,
+    api: Client,
+    namespace: str,
+    *,
+    watch_namespaces: tuple[str, ...] = (),
+    switches: tuple[str, ...] = (),
 ) -> OperatorAccount:
-    """Make the chart's ServiceAccount in a namespace, with the chart's rights and nothing else of it."""
+    """Make the chart's ServiceAccount in a namespace, with the chart's rights and nothing else of it.
+
+    ``switches`` are values of the chart that are set to true.
+    """
     release = f"sw-{uuid.uuid4().hex[:6]}"
     values = f"watchNamespaces={json.dumps(watch_namespaces)}"
-    rendered = cluster.helm("template", release, str(CHART), "--namespace", namespace, "--set-json", values)
+    flags = [flag for switch in switches for flag in ("--set", f"{switch}=true")]
+    rendered = cluster.helm(
+        "template", release, str(CHART), "--namespace", namespace, "--set-json", values, *flags
+    )
     wanted = {"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
     documents = [d for d in yaml.safe_load_all(rendered) if d and d["kind"] in wanted]
     for document in documents:

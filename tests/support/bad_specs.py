@@ -43,6 +43,41 @@ _QUANTITY = "must be a quantity such as"
 
 BAD_SPECS = (
     BadSpec(
+        id="gang scheduler that is none",
+        change={"scheduling": {"gang": "Slurm"}},
+        field="spec.scheduling.gang",
+        local="Kubernetes",
+        server="spec.scheduling.gang",
+    ),
+    BadSpec(
+        id="Kueue without its queue",
+        change={"scheduling": {"gang": "Kueue"}},
+        field="spec.scheduling.queueName",
+        local="Kueue admits a group through a LocalQueue",
+        server="queueName names a queue of gang Volcano or Kueue, and Kueue needs one",
+    ),
+    BadSpec(
+        id="queue of nobody",
+        change={"scheduling": {"queueName": "team-a"}},
+        field="spec.scheduling.queueName",
+        local="only gang Volcano and Kueue have queues",
+        server="queueName names a queue of gang Volcano or Kueue, and Kueue needs one",
+    ),
+    BadSpec(
+        id="queue of Kubernetes, which has none",
+        change={"scheduling": {"gang": "Kubernetes", "queueName": "team-a"}},
+        field="spec.scheduling.queueName",
+        local="only gang Volcano and Kueue have queues",
+        server="queueName names a queue of gang Volcano or Kueue, and Kueue needs one",
+    ),
+    BadSpec(
+        id="two that decide when a group starts",
+        change={"scheduling": {"gang": "Volcano", "admission": "Hold"}},
+        field="spec.scheduling.admission",
+        local="its scheduler decides when a group starts",
+        server="with gang its scheduler decides when a group starts: leave admission out",
+    ),
+    BadSpec(
         id="model name with a space",
         change={"model": {"name": "my model"}},
         field="spec.model.name",

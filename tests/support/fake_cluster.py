@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from shardwright_operator.api.gang import kind_of
 from shardwright_operator.cluster import (
     AlreadyExistsError,
     ClusterError,
@@ -33,6 +34,8 @@ class FakeCluster:
     calls: list[tuple[str, str, str]] = field(default_factory=list)
     fail: Callable[[str, str, str], ClusterError | None] = lambda _verb, _kind, _name: None
     alter: Callable[[dict[str, Any]], None] = lambda _body: None
+    served: frozenset[str] = frozenset({"ModelDeployment"})
+    """Kinds that every group and version serves."""
     _versions: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
 
     def seed(self, body: Manifest, *, foreign: bool = False) -> dict[str, Any]:
@@ -116,7 +119,7 @@ class FakeCluster:
 
     async def served_kinds(self, group: str, version: str) -> frozenset[str]:
         self._called("get", "discovery", group)
-        return frozenset({"ModelDeployment"})
+        return self.served
 
     def writes(self) -> Sequence[tuple[str, str, str]]:
         """The calls that change something."""
@@ -149,4 +152,4 @@ class FakeCluster:
 
 
 def _place(body: Manifest) -> Place:
-    return body["kind"], body["metadata"]["namespace"], body["metadata"]["name"]
+    return kind_of(body), body["metadata"]["namespace"], body["metadata"]["name"]

@@ -116,7 +116,8 @@ FULL_SPEC: dict[str, Any] = {
         "priorityClassName": "high",
         "schedulerName": "volcano",
         "topologyKey": "topology.kubernetes.io/rack",
-        "admission": "Create",
+        "gang": "Volcano",
+        "queueName": "team-a",
     },
     "rollout": {
         "paused": True,

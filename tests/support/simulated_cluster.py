@@ -11,8 +11,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from shardwright_operator.api.constants import GPU_RESOURCE, Label
+from shardwright_operator.api.gang import GANG_APIS, Gang, kind_of
 
 NAMESPACE = "models"
+POD_GROUP = GANG_APIS[Gang.KUBERNETES].kind
 Place = tuple[str, str]
 
 
@@ -26,6 +28,8 @@ class SimulatedCluster:
         """Name and UID of every pod that was made."""
         self.course: Callable[[dict[str, Any]], str] = lambda _pod: ""
         """What becomes of a pod on its node: ``image`` (cannot be pulled), ``unready``, else all is well."""
+        self.refuses: Callable[[dict[str, Any]], str] = lambda _pod: ""
+        """Why the scheduler takes no node for a pod though its GPUs are there, in its words."""
         self._counter = itertools.count(1)
 
     def tell(self, body: dict[str, Any], *, deleted: bool) -> None:
@@ -37,7 +41,7 @@ class SimulatedCluster:
         body = copy.deepcopy(body)
         body["metadata"].setdefault("uid", f"uid-{next(self._counter)}")
         body["metadata"].setdefault("creationTimestamp", self.now.isoformat())
-        self.objects[body["kind"], body["metadata"]["name"]] = body
+        self.objects[kind_of(body), body["metadata"]["name"]] = body
         self.touch(body)
         return body
 
@@ -57,6 +61,15 @@ class SimulatedCluster:
         if body is not None:
             body["metadata"]["resourceVersion"] = str(next(self._counter))
             self.tell(body, deleted=True)
+
+    def remove_gently(self, kind: str, name: str) -> None:
+        """As ``remove``; but Kubernetes keeps a PodGroup until no pod names it any more."""
+        body = self.objects.get((kind, name))
+        if body is None or kind != POD_GROUP or not self._in_gang(name):
+            self.remove(kind, name)
+        elif "deletionTimestamp" not in body["metadata"]:
+            body["metadata"]["deletionTimestamp"] = self.now.isoformat()
+            self.touch(body)
 
     def get(self, kind: str, name: str) -> dict[str, Any]:
         return self.objects[kind, name]
@@ -117,6 +130,9 @@ class SimulatedCluster:
     def controllers(self) -> None:
         """The StatefulSet controller and the garbage collector catch up."""
         self._collect_garbage()
+        for name, body in self.of_kind(POD_GROUP).items():
+            if "deletionTimestamp" in body["metadata"]:
+                self.remove_gently(POD_GROUP, name)
         for body in self.of_kind("StatefulSet").values():
             self._sync(body)
 
@@ -191,15 +207,34 @@ class SimulatedCluster:
 
     def _schedule(self, pod: dict[str, Any]) -> bool:
         free = [name for name, node in self.of_kind("Node").items() if self._takes(node, pod)]
-        if free:
-            pod["spec"]["nodeName"] = free[0]
+        words = self.refuses(pod)
+        together = self._placed_with(pod)
+        if free and not words and len(free) >= len(together) > 0:
+            for each, node in zip(together, free, strict=False):
+                each["spec"]["nodeName"] = node
             return True
         condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
-        conditions = [{**condition, "message": "0/2 nodes are available: 2 Insufficient nvidia.com/gpu."}]
+        words = words or "0/2 nodes are available: 2 Insufficient nvidia.com/gpu."
+        conditions = [{**condition, "message": words}]
         if pod["status"].get("conditions") != conditions:
             pod["status"]["conditions"] = conditions
             self.touch(pod)
         return False
+
+    def _placed_with(self, pod: dict[str, Any]) -> list[dict[str, Any]]:
+        """Pods that are placed at once with this one or not at all; none while its PodGroup is not whole."""
+        gang = pod["spec"].get("schedulingGroup", {}).get("podGroupName")
+        if gang is None:
+            return [pod]
+        group, pods = self.objects.get((POD_GROUP, gang)), self._in_gang(gang)
+        if group is None or len(pods) < group["spec"]["schedulingPolicy"]["gang"]["minCount"]:
+            return []
+        return [each for each in pods if "nodeName" not in each["spec"]]
+
+    def _in_gang(self, name: str) -> list[dict[str, Any]]:
+        """Pods that name a PodGroup."""
+        reference = {"podGroupName": name}
+        return [p for p in self.pods.values() if p["spec"].get("schedulingGroup") == reference]
 
     def _takes(self, node: dict[str, Any], pod: dict[str, Any]) -> bool:
         here = [p for p in self.pods.values() if p["spec"].get("nodeName") == node["metadata"]["name"]]

@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from shardwright_operator.api.constants import API_VERSION, KIND, Label
+from shardwright_operator.api.gang import Gang
 from shardwright_operator.decide import DecideSettings, decide
 from shardwright_operator.decide.decision import Apply, Decision, Delete, Event, GoneClaim, PodClaim, SetClaim
 from shardwright_operator.observe.store import Store
@@ -27,9 +28,12 @@ class SimulatedWorld(SimulatedCluster):
         nodes: int = 2,
         sees_gpus: bool = True,
         one_namespace: bool = False,
+        gang_obstacles: dict[Gang, str] | None = None,
     ) -> None:
         """``sees_gpus`` is whether the operator knows what other pods hold."""
         super().__init__()
+        self.gang_obstacles = gang_obstacles or {}
+        """Read when the operator starts."""
         self.events: list[Event] = []
         self.writes: list[str] = []
         self.settings = DecideSettings(operator_version="1.0.0")
@@ -42,7 +46,7 @@ class SimulatedWorld(SimulatedCluster):
         self.add_resource(name, spec)
 
     def _new_store(self) -> Store:
-        store = Store(nodes_visible=not self._one_namespace)
+        store = Store(nodes_visible=not self._one_namespace, gang_obstacles=self.gang_obstacles)
         if self._sees_gpus:
             store.replace_strangers((), version=0)
         return store
@@ -145,7 +149,7 @@ class SimulatedWorld(SimulatedCluster):
             if kind == "Pod":
                 self.delete_pod(write.name, grace_s=write.grace_period_s)
             else:
-                self.remove(kind, write.name)
+                self.remove_gently(kind, write.name)
             return
         self.writes.append(f"apply {write.kind} {write.name}")
         standing = self.objects.get((str(write.kind), write.name))

@@ -84,4 +84,30 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 - apiGroups: [""]
   resources: [events]
   verbs: [create]
+{{- if .Values.gang.kubernetes }}
+- apiGroups: [scheduling.k8s.io]
+  resources: [podgroups]
+  verbs: [list, watch, create, patch, delete]
+{{- end }}
+{{- if .Values.gang.volcano }}
+- apiGroups: [scheduling.volcano.sh]
+  resources: [podgroups]
+  verbs: [list, watch, create, patch, delete]
+{{- end }}
+{{- if .Values.gang.kueue }}
+- apiGroups: [kueue.x-k8s.io]
+  resources: [workloads]
+  verbs: [list, watch, create, patch, delete]
+{{- end }}
+{{- end }}
+
+{{- /* The gang schedulers that are switched on, as the operator's flag names them. */}}
+{{- define "shardwright.gangs" -}}
+{{- $gangs := list }}
+{{- range $name, $enabled := .Values.gang }}
+{{- if $enabled }}
+{{- $gangs = append $gangs (title $name) }}
+{{- end }}
+{{- end }}
+{{- join "," $gangs }}
 {{- end }}

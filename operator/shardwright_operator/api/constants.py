@@ -113,6 +113,7 @@ class Reason(StrEnum):
     VOLUME_NOT_SHARED = "VolumeNotShared"
     WAITING_FOR_VOLUME = "WaitingForVolume"
     WAITING_FOR_CAPACITY = "WaitingForCapacity"
+    GANG_UNAVAILABLE = "GangUnavailable"
     FIELD_OVERRIDDEN = "FieldOverridden"
     NETWORK_WARNING = "NetworkWarning"
     # the model's files

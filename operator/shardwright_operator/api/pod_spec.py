@@ -8,6 +8,7 @@ from pydantic import ConfigDict, Field, model_validator
 from shardwright_operator.api.errors import Described, SpecError
 from shardwright_operator.api.fields import (
     INTERFACE_PATTERN,
+    OBJECT_NAME_PATTERN,
     PATH_PATTERN,
     ApiRecord,
     Flag,
@@ -19,6 +20,7 @@ from shardwright_operator.api.fields import (
     rule,
     rules,
 )
+from shardwright_operator.api.gang import Gang
 
 
 class NetworkProfile(StrEnum):
@@ -225,7 +227,21 @@ class Admission(StrEnum):
 
 
 class SchedulingSpec(ApiRecord):
-    """Where the pods may run, besides the planned GPU pool."""
+    """Where the pods may run, besides the planned GPU pool, and who places a group as a whole."""
+
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            rule(
+                "has(self.queueName) ? has(self.gang) && self.gang != 'Kubernetes' : "
+                "!has(self.gang) || self.gang != 'Kueue'",
+                "queueName names a queue of gang Volcano or Kueue, and Kueue needs one",
+            ),
+            rule(
+                "!has(self.gang) || !has(self.admission)",
+                "with gang its scheduler decides when a group starts: leave admission out",
+            ),
+        )
+    )
 
     node_selector: Annotated[dict[str, LabelValue], Field(max_length=32)] | None = Field(
         default=None, description="Labels that a node must have; narrows the GPU pools that are planned with."
@@ -244,8 +260,45 @@ class SchedulingSpec(ApiRecord):
         description="Hold (when absent) makes a group's pods only when all of them fit, as long as other "
         "groups wait for the same GPUs; Create makes them at once, for pools that grow with demand.",
     )
+    gang: Gang | None = Field(
+        default=None,
+        description="Who starts all pods of a group together or none: Kubernetes' own scheduler, Volcano or "
+        "Kueue. The operator then makes the object that stands for the group, and all pods at once; when "
+        "absent, it holds groups back by its own account of free GPUs.",
+    )
+    queue_name: Annotated[str, Field(min_length=1, max_length=63, pattern=OBJECT_NAME_PATTERN)] | None = (
+        Field(
+            default=None,
+            description="Kueue's LocalQueue, or Volcano's Queue (its default queue when absent).",
+        )
+    )
 
     @property
     def holds(self) -> bool:
-        """Whether groups that compete for GPUs wait for each other."""
-        return self.admission is not Admission.CREATE
+        """Whether groups that compete for GPUs wait for each other before they are made."""
+        return self.admission is not Admission.CREATE and self.gang is None
+
+    @model_validator(mode="after")
+    def _queue_of_the_gang(self) -> "SchedulingSpec":
+        if self.gang is Gang.KUEUE and self.queue_name is None:
+            raise SpecError(
+                field="queueName",
+                value=None,
+                limit="Kueue admits a group through a LocalQueue",
+                remedy="give the name of a LocalQueue of the namespace",
+            )
+        if self.queue_name is not None and self.gang in {None, Gang.KUBERNETES}:
+            raise SpecError(
+                field="queueName",
+                value=self.queue_name,
+                limit="only gang Volcano and Kueue have queues",
+                remedy="set gang to Volcano or Kueue, or leave queueName out",
+            )
+        if self.gang is not None and self.admission is not None:
+            raise SpecError(
+                field="admission",
+                value=str(self.admission),
+                limit="with gang its scheduler decides when a group starts",
+                remedy="leave admission out",
+            )
+        return self

@@ -34,7 +34,7 @@ from shardwright_operator.decide.decision import (
 from shardwright_operator.decide.drift import body_digest, difference
 from shardwright_operator.observe.projection import project_child
 from shardwright_operator.observe.store import Store
-from shardwright_operator.observe.views import ChildKind, Key, ResourceView
+from shardwright_operator.observe.views import GANG_KINDS, ChildKind, Key, ResourceView
 
 FAULT_DELAY_S = 10.0
 """Before a status that the server refuses is written again: that is a defect, not a passing state."""
@@ -51,14 +51,20 @@ class Writer:
         store: Store,
         ledger: WriteLedger,
         clock: Callable[[], datetime],
+        *,
         distrust: Callable[[str], None] = lambda _kind: None,
+        wake: Callable[[Key], None] = lambda _key: None,
     ) -> None:
-        """``distrust`` asks for a live LIST of a kind of which the store was seen to be behind."""
+        """``distrust`` asks for a live LIST of a kind of which the store was seen to be behind.
+
+        ``wake`` asks for a pass over another resource, that an answer to a write is news to.
+        """
         self._cluster = cluster
         self._store = store
         self._ledger = ledger
         self._clock = clock
         self._distrust = distrust
+        self._wake = wake
 
     async def confirm(self, key: Key, claims: Iterable[Claim]) -> None:
         """Check beliefs against the live API; a wrong one repairs the store and raises RetryLaterError."""
@@ -104,13 +110,22 @@ class Writer:
                 raise RetryLaterError("the resource was created anew") from error
             log.error("the server refuses the status", extra={"key": str(key), "why": error.message})  # noqa: TRY400
             raise RetryLaterError(error.message, error="StatusRefused", at_least_s=FAULT_DELAY_S) from error
-        self._store.put(answer, deleted=False)
+        self._take_in(key, answer)
         kept = answer.get("status") or {}
         if self._ledger.status_written(key, status, kept):
             log.warning(
                 "the server kept another status than what was written; is the CRD older than the operator?",
                 extra={"key": str(key), "why": difference(status, kept)},
             )
+
+    def _take_in(self, key: Key, answer: Manifest, *, deleted: bool = False) -> None:
+        """Put an answer into the store, and wake whom else it concerns: to the watch it will be no news.
+
+        A group that stops to wait for GPUs, because its namespace takes no more pods for one, says so in its
+        status; those behind it had waited for their next look, up to 30 s later.
+        """
+        for other in self._store.put(answer, deleted=deleted) - {key}:
+            self._wake(other)
 
     async def _confirm(self, key: Key, claim: Claim) -> None:
         kind = str(ChildKind.STATEFUL_SET) if isinstance(claim, SetClaim) else "Pod"
@@ -140,13 +155,19 @@ class Writer:
                 await self._refuse_foreign(resource, write, error)
             self._refuse(key, write, error.message, foreign=False)
             return
+        except NotFoundError as error:
+            if write.kind not in GANG_KINDS:
+                raise
+            # The kind is not Kubernetes' own: its API was there at the start, and has been removed.
+            self._refuse(key, write, f"{error.message}; is its API still installed?", foreign=False)
+            return
         if (
             not write.owned
             and _has_other_managers(answer)
             and not self._store.has_buried(answer["metadata"]["uid"])
         ):
             await self._withdraw(resource, write)
-        self._store.put(answer, deleted=False)
+        self._take_in(key, answer)
         altered = difference(write.manifest, answer)
         kept = project_child(answer) if altered else None
         self._ledger.written(
@@ -200,7 +221,7 @@ class Writer:
         are others: a Service without a selector, for one. An empty apply gives up what the first one added.
         """
         metadata = {name: write.manifest["metadata"][name] for name in ("name", "namespace")}
-        bare = {"apiVersion": write.manifest["apiVersion"], "kind": str(write.kind), "metadata": metadata}
+        bare = {**{name: write.manifest[name] for name in ("apiVersion", "kind")}, "metadata": metadata}
         answer = await self._cluster.apply(bare, force=False)
         self._refuse(resource.key, write, _whose(answer), foreign=True)
 
@@ -230,9 +251,9 @@ class Writer:
                 self._store.put_read(live)
             raise RetryLaterError(f"{kind} {write.name} is another one by now") from error
         if answer is not None and "deletionTimestamp" in answer["metadata"]:
-            self._store.put(answer, deleted=False)
+            self._take_in(key, answer)
         elif write.kind is not None:
-            self._store.put(_gone(key, write.kind, write), deleted=True)
+            self._take_in(key, _gone(key, write.kind, write), deleted=True)
         if write.kind is not None:
             self._ledger.deleted(key, write.kind, write.name)
         log.info("deleted", extra={"key": str(key), "kind": kind, "name_": write.name, "why": write.why})

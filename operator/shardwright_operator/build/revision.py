@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from shardwright_operator.api import names
 from shardwright_operator.build.digest import digest
+from shardwright_operator.build.gang_wish import GangWish
 from shardwright_operator.build.owner import Manifest, Owner, metadata
 from shardwright_operator.build.pool import PoolSelection
 from shardwright_planner.plan import Plan
@@ -54,12 +55,16 @@ class Revision:
     worker_template: Mapping[str, Any] | None
     download: Mapping[str, Any] | None = None
     """Spec of the Job that brings the model to a shared claim; the pods start when it is complete."""
+    gang: GangWish | None = None
+    """Who places a group as a whole; None leaves that to the operator's own account of free GPUs."""
 
     pods_hash: str = field(init=False, compare=False, default="")
     """Hash of what a group's pods are made from: pods with different values never form a group."""
 
     def __post_init__(self) -> None:
-        made_from = [self.members, self.leader_template, self.worker_template]
+        made_from: list[object] = [self.members, self.leader_template, self.worker_template]
+        if self.gang is not None:
+            made_from.append(self.gang.to_wire())
         object.__setattr__(self, "pods_hash", digest(made_from))
 
 
@@ -110,8 +115,9 @@ def from_manifest(manifest: Mapping[str, Any]) -> Revision:
             leader_template=data["leaderTemplate"],
             worker_template=data.get("workerTemplate"),
             download=data.get("download"),
+            gang=GangWish.from_wire(data["gang"]) if "gang" in data else None,
         )
-    except (KeyError, TypeError, ValidationError) as error:
+    except (KeyError, TypeError, ValueError, ValidationError) as error:
         raise RevisionError(f"{name} cannot be read: {error}.") from error
 
 
@@ -134,4 +140,6 @@ def _data(revision: Revision) -> Manifest:
         data["workerTemplate"] = dict(revision.worker_template)
     if revision.download is not None:
         data["download"] = dict(revision.download)
+    if revision.gang is not None:
+        data["gang"] = revision.gang.to_wire()
     return data

@@ -5,6 +5,7 @@ builder, since a template holds nothing of a group's index.
 """
 
 from shardwright_operator.api.constants import GPU_RESOURCE
+from shardwright_operator.api.gang import Gang
 from shardwright_operator.api.pod_spec import SchedulingSpec
 from shardwright_operator.build.owner import Manifest, Owner, selector
 from shardwright_operator.build.pool import PoolSelection
@@ -13,6 +14,9 @@ HOSTNAME = "kubernetes.io/hostname"
 NODE_FAILURE_S = 60
 """How long a pod stays on a node that is not ready or out of reach. Kubernetes' default of 300 s keeps a dead
 group for 5 minutes; much less would throw a large model away for a kubelet's hiccup."""
+
+VOLCANO_SCHEDULER = "volcano"
+"""The name under which Volcano installs itself; pods of a PodGroup of its must ask for it."""
 
 
 def placement(scheduling: SchedulingSpec, pool: PoolSelection, owner: Owner, *, members: int) -> Manifest:
@@ -27,6 +31,8 @@ def placement(scheduling: SchedulingSpec, pool: PoolSelection, owner: Owner, *, 
         found["priorityClassName"] = scheduling.priority_class_name
     if scheduling.scheduler_name:
         found["schedulerName"] = scheduling.scheduler_name
+    elif scheduling.gang is Gang.VOLCANO:
+        found["schedulerName"] = VOLCANO_SCHEDULER
     return found
 
 

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from shardwright_operator.api import names
 from shardwright_operator.api.constants import Label, Role
+from shardwright_operator.build.gang import join_gang
 from shardwright_operator.build.owner import Manifest, Owner, labels, metadata, selector
 from shardwright_operator.build.revision import Revision
 
@@ -69,6 +70,7 @@ def _stateful_set(
     annotations: Mapping[str, str],
 ) -> Manifest:
     pods = {Label.PODS: revision.pods_hash}
+    members = _of_group(template, {**labels(owner, group, role), **pods}, selector(owner, group))
     spec: Manifest = {
         "serviceName": names.ranks_service(owner.name, group),
         "replicas": replicas,
@@ -77,7 +79,7 @@ def _stateful_set(
         "updateStrategy": {"type": "OnDelete"},
         "revisionHistoryLimit": HISTORY_LIMIT,
         "selector": {"matchLabels": selector(owner, group, role)},
-        "template": _of_group(template, {**labels(owner, group, role), **pods}, selector(owner, group)),
+        "template": join_gang(members, owner, revision, group, role),
     }
     return {
         "apiVersion": "apps/v1",

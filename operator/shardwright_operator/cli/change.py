@@ -24,12 +24,12 @@ from shardwright_operator.decide.record import Record
 from shardwright_operator.decide.room import Need, Room
 from shardwright_operator.decide.target import DecideSettings, Target, choose_target
 from shardwright_operator.observe.observed import Observed
-from shardwright_operator.observe.views import ChildKind, Key, ResourceView
+from shardwright_operator.observe.views import GANG_KINDS, ChildKind, Key, ResourceView
 from shardwright_operator.settings import installed_version
 
 NEVER = datetime.fromtimestamp(0, UTC)
 UID = "00000000-0000-0000-0000-000000000000"
-_OF_THE_PODS = frozenset({ChildKind.REVISION, ChildKind.STATEFUL_SET})
+_OF_THE_PODS = frozenset({ChildKind.REVISION, ChildKind.STATEFUL_SET, *GANG_KINDS})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,8 +189,14 @@ def _pods(before: Before, new: Revision | None, restarting: tuple[int, ...]) -> 
     leader = pod_changes(old.leader_template, new.leader_template)
     worker = pod_changes(old.worker_template, new.worker_template)
     size = [f"pods of a group: {old.members} -> {new.members}"] if old.members != new.members else []
+    gang = [f"placed as a group by: {_placed_by(old)} -> {_placed_by(new)}"] if old.gang != new.gang else []
     own = [line for line in worker if line not in leader] if old.members == new.members else []
-    return tuple(dict.fromkeys((*size, *leader, *(f"workers: {line}" for line in own))))
+    return tuple(dict.fromkeys((*size, *gang, *leader, *(f"workers: {line}" for line in own))))
+
+
+def _placed_by(revision: Revision) -> str:
+    """The scheduler that places a group as a whole, with its queue."""
+    return "nobody" if revision.gang is None else f"{revision.gang.gang} {revision.gang.queue}".rstrip()
 
 
 def _others(before: Observed, after: Observed) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ import aiohttp
 from kubernetes.aio.client.rest import RESTClientObject
 
 from shardwright_operator.api.constants import FIELD_MANAGER, STATUS_FIELD_MANAGER
+from shardwright_operator.api.gang import kind_of
 from shardwright_operator.cluster.connection import Connection
 from shardwright_operator.cluster.errors import (
     ConflictError,
@@ -62,7 +63,7 @@ class ApiCluster:
         query = {"fieldSelector": f"metadata.name={name}"}
         answer = await self._request("list", kind, "GET", described.path(namespace), query=query)
         items = answer.get("items") or ()
-        return _trimmed(items[0], described.kind, described.api_version) if items else None
+        return _trimmed(items[0], described.plain_kind, described.api_version) if items else None
 
     async def list(self, kind: str, namespace: str | None) -> ListAnswer:
         """See Cluster. Made in pages, all at one resource version; what no view needs is dropped early."""
@@ -73,7 +74,9 @@ class ApiCluster:
             query["labelSelector"] = described.selector
         while True:
             page = await self._request("list", kind, "GET", described.path(namespace), query=query)
-            items += [_trimmed(i, described.kind, described.api_version) for i in page.get("items") or ()]
+            items += [
+                _trimmed(i, described.plain_kind, described.api_version) for i in page.get("items") or ()
+            ]
             metadata = page.get("metadata") or {}
             if not metadata.get("continue"):
                 version = str(metadata.get("resourceVersion") or "0")
@@ -89,9 +92,9 @@ class ApiCluster:
         try:
             return await self._request(
                 "patch",
-                manifest["kind"],
+                kind_of(manifest),
                 "PATCH",
-                kind_named(manifest["kind"]).path(metadata["namespace"], metadata["name"]),
+                kind_named(kind_of(manifest)).path(metadata["namespace"], metadata["name"]),
                 query={"fieldManager": FIELD_MANAGER, "force": "true" if force else "false"},
                 body=body,
                 content_type=_APPLY,
@@ -107,9 +110,9 @@ class ApiCluster:
         metadata = manifest["metadata"]
         await self._request(
             "patch",
-            manifest["kind"],
+            kind_of(manifest),
             "PATCH",
-            kind_named(manifest["kind"]).path(metadata["namespace"], metadata["name"]),
+            kind_named(kind_of(manifest)).path(metadata["namespace"], metadata["name"]),
             query={"fieldManager": FIELD_MANAGER},
             body={"spec": manifest["spec"]},
             content_type=_MERGE_PATCH,
@@ -161,7 +164,7 @@ class ApiCluster:
             "create",
             manifest["kind"],
             "POST",
-            kind_named(manifest["kind"]).path(manifest["metadata"]["namespace"]),
+            kind_named(kind_of(manifest)).path(manifest["metadata"]["namespace"]),
             query={"fieldManager": FIELD_MANAGER},
             body=manifest,
         )
@@ -173,7 +176,7 @@ class ApiCluster:
             "update",
             manifest["kind"],
             "PUT",
-            kind_named(manifest["kind"]).path(metadata["namespace"], metadata["name"]),
+            kind_named(kind_of(manifest)).path(metadata["namespace"], metadata["name"]),
             query={"fieldManager": FIELD_MANAGER},
             body=manifest,
         )

@@ -10,6 +10,7 @@ from shardwright_operator.api.constants import (
     VERSION,
     Label,
 )
+from shardwright_operator.api.gang import GANG_APIS, Gang
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,6 +18,7 @@ class Kind:
     """A kind that the operator reads or writes."""
 
     kind: str
+    """Its name, with its group where the kind alone would be ambiguous."""
     group: str
     version: str
     plural: str
@@ -24,6 +26,13 @@ class Kind:
     selector: str = ""
     """Label selector that the server filters watches and lists by."""
     watched: bool = True
+    gang: Gang | None = None
+    """The gang scheduler whose kind it is: in use only where the operator was set up for that one."""
+
+    @property
+    def plain_kind(self) -> str:
+        """As it stands in a manifest."""
+        return self.kind.partition(".")[0]
 
     @property
     def api_version(self) -> str:
@@ -71,6 +80,12 @@ KINDS: tuple[Kind, ...] = (
     ),
     Kind(kind="ConfigMap", group="", version="v1", plural="configmaps", selector=_OURS),
     Kind(kind="Job", group="batch", version="v1", plural="jobs", selector=_OURS),
+    *(
+        Kind(
+            kind=api.kind, group=api.group, version=api.version, plural=api.plural, selector=_OURS, gang=gang
+        )
+        for gang, api in GANG_APIS.items()
+    ),
     Kind(kind="Pod", group="", version="v1", plural="pods", selector=_OURS),
     Kind(kind="Node", group="", version="v1", plural="nodes", namespaced=False),
     Kind(

@@ -4,6 +4,7 @@ Pods of two groups that are made at the same moment each take half of the nodes,
 ever. So as long as any of our groups waits for the nodes that another one wants, a group is made only when
 all of it fits; the first in the queue is made in any case, so that a cluster autoscaler sees pods that wait.
 A group that has half of its nodes and cannot get the rest gives them back when another could run on them.
+Where a gang scheduler places groups none of this is needed, and it alone decides.
 """
 
 from collections import Counter
@@ -89,7 +90,7 @@ class Admission:
     def beneficiary(self, index: int, revision: Revision, pods: Sequence[PodView]) -> str:
         """Who could run on the nodes that a half-made group holds in vain, in words; empty: keep them."""
         capacity = self._observed.capacity
-        if capacity is None or self.release_in_s(index, pods) != 0.0:
+        if capacity is None or self.release_in_s(index, revision, pods) != 0.0:
             return ""
         rest = self._rest(revision, pods)
         going = _held(pod for pod in self._observed.pods if pod.deleting and pod.group != index)
@@ -100,10 +101,15 @@ class Admission:
         rivals = self._rivals(capacity, self._need(revision), but=index)
         return next((self._name(d) for d in rivals if given_back.fits(_need_of(d))), "")
 
-    def release_in_s(self, index: int, pods: Sequence[PodView]) -> float | None:
-        """Seconds until a half-made group may give its nodes back; None if it is whole or has none."""
+    def release_in_s(self, index: int, revision: Revision, pods: Sequence[PodView]) -> float | None:
+        """Seconds until a half-made group may give its nodes back; None if it is whole or has none.
+
+        A gang scheduler makes no halves: what looks like one is being placed.
+        """
         waiting = [pod.created_at for pod in pods if not pod.node]
         if self._observed.capacity is None or not waiting or len(waiting) == len(pods):
+            return None
+        if revision.gang is not None:
             return None
         patience = timedelta(seconds=RELEASE_S * (1 + spread(f"{self._observed.key}/{index}") / 2))
         return max(0.0, (min(waiting) + patience - self._now).total_seconds())
@@ -211,4 +217,5 @@ def _missing(room: Room, need: Need, gpu: str) -> str:
     nodes = "1 node" if need.pods == 1 else f"{need.pods} nodes"
     gpus = "1 free GPU" if need.pod_gpus == 1 else f"{need.pod_gpus} free GPUs"
     lacking = (need.pods - there) * need.pod_gpus
-    return f"{nodes} with {gpus} ({gpu}) each; {there} found, {lacking} GPUs are missing"
+    missing = "1 GPU is missing" if lacking == 1 else f"{lacking} GPUs are missing"
+    return f"{nodes} with {gpus} ({gpu}) each; {there} found, {missing}"

@@ -94,13 +94,15 @@ def leave(group: Standing) -> GroupStep:
     )
     if group.leader is None or group.is_leaving:
         deletes = remains.deletions(group) if group.is_leaving else remains.stuck_deletions(group)
-        return replace(step, deletes=deletes, requeue_after_s=remains.next_look_s(group, deletes))
+        look_again_s = remains.next_look_s(group, deletes)
+        return replace(step, deletes=(*deletes, *group.delete_gangs()), requeue_after_s=look_again_s)
     revision = group.revision or group.scene.target
     record = Record(revision=revision.name, cause=str(Reason.SCALING_DOWN), retry=group.record.retry)
     text = f"group {group.index} is removed"
     return replace(
         step,
         leader=group.write_leader(revision, record, replicas=0),
+        deletes=group.delete_gangs(),
         events=(Event(type=EventType.NORMAL, reason=str(Reason.SCALING_DOWN), message=text),),
     )
 
@@ -111,6 +113,7 @@ def take_down(group: Standing, revision: Revision, record: Record, reason: Reaso
         state=group.state(GroupPhase.RESTARTING, reason, why, record=record, members=revision.members),
         leader=group.write_leader(revision, record, replicas=0),
         worker=group.empty_worker(),
+        deletes=group.delete_gangs(),
         goes_down=True,
     )
 
@@ -118,13 +121,13 @@ def take_down(group: Standing, revision: Revision, record: Record, reason: Reaso
 def hold(group: Standing) -> GroupStep:
     """The leader set wants no pod: wait until all is gone and the time has come, then start."""
     scene, record = group.scene, group.record
-    if not group.at_rest:
+    if not group.at_rest or group.gangs:
         cause = Reason(record.cause) if record.cause in set(Reason) else Reason.UNKNOWN
         deletes = remains.deletions(group)
         return GroupStep(
             state=group.state(GroupPhase.RESTARTING, cause, f"waiting for {remains.awaited(group)}"),
             worker=group.empty_worker(),
-            deletes=deletes,
+            deletes=(*deletes, *group.delete_gangs()),
             requeue_after_s=remains.next_look_s(group, deletes),
         )
     coming = (group.revision if scene.held else None) or scene.coming
@@ -163,11 +166,21 @@ def start(group: Standing, revision: Revision, record: Record, text: str) -> Gro
     if refusal := scene.admission.refusal(group.index, revision):
         waiting = group.state(GroupPhase.PENDING, Reason.WAITING_FOR_CAPACITY, refusal, members=members)
         return GroupStep(state=waiting, requeue_after_s=LOOK_AGAIN_S)
+    gang = group.write_gang(revision)
+    if stale := group.stale_gangs(revision):
+        waiting_for = f"waiting for {stale[0].kind} {stale[0].name} to go"
+        waiting = group.state(GroupPhase.PENDING, Reason.STARTING, waiting_for, members=members)
+        return GroupStep(state=waiting, deletes=group.delete_gangs())
+    if revision.gang is not None and gang is None and not group.gangs:
+        # Its pods would wait for it: it was written again and again, and the next time has not come.
+        waiting_for = f"waiting until its object for {revision.gang.gang} can be made"
+        return GroupStep(state=group.state(GroupPhase.PENDING, Reason.STARTING, waiting_for, members=members))
     record = replace(
         record, revision=revision.name, retry=scene.retry, started=record.started or rfc3339(scene.now)
     )
     return GroupStep(
         state=group.state(GroupPhase.STARTING, Reason.STARTING, text, record=record, members=members),
+        gang=gang,
         leader=group.write_leader(revision, record, replicas=1),
         worker=group.write_worker(revision),
         deletes=group.delete_worker("the group has no workers any more") if members == 1 else (),

@@ -67,6 +67,8 @@ def decide(observed: Observed, now: datetime, settings: DecideSettings) -> Decis
         return _with_retries(_report(findings, now), observed, now)
     measured = measured_section(resource.status.get("measured"), observed.measurement, target.revision)
     download = decide_download(observed, owner, target.revision, now, retry=resource.retry)
+    gang = _gang_problem(observed, target.revision)
+    gate = gang or (download.problem if download is not None else None)
     findings = replace(
         findings,
         problems=(*findings.problems, *((download.problem,) if download and download.problem else ())),
@@ -83,16 +85,16 @@ def decide(observed: Observed, now: datetime, settings: DecideSettings) -> Decis
         fallback=history.fallback(target.revision),
         admission=wishes.admission(observed, now),
         recovery=wishes.recovery,
-        held=wishes.rollout.is_paused or (download is not None and download.problem is not None),
+        held=wishes.rollout.is_paused or gate is not None,
         retry=resource.retry,
-        gate=download.problem if download is not None else None,
+        gate=gate,
     )
     fleet, scene, progress = _fleet(scene, wishes)
     steps = (*fleet.staying.values(), *fleet.going.values())
     findings = replace(
         findings,
         groups=tuple(step.state for step in steps),
-        problems=(*findings.problems, *_problems(progress)),
+        problems=(*findings.problems, *_held_up_by(gang, steps), *_problems(progress)),
         holdup=fleet.holdup,
     )
     if any(problem.reason is Reason.NAME_CONFLICT for problem in findings.problems):
@@ -177,6 +179,21 @@ def _problems(progress: Progress) -> tuple[Problem, ...]:
     return (Problem(reason=reason, message=f"{progress.message}; {remedy}", stalled=True),)
 
 
+def _gang_problem(observed: Observed, target: Revision) -> Problem | None:
+    """Why the target's groups cannot be placed by the scheduler that the spec asks for."""
+    why = None if target.gang is None else observed.gang_obstacles.get(target.gang.gang)
+    if target.gang is None or why is None:
+        return None
+    message = f"spec.scheduling.gang is {target.gang.gang}, but {why}"
+    return Problem(reason=Reason.GANG_UNAVAILABLE, message=message, stalled=True)
+
+
+def _held_up_by(problem: Problem | None, steps: Iterable[GroupStep]) -> tuple[Problem, ...]:
+    """The problem, if a group is held up by it: those that serve already are not."""
+    serve = all(step.state.available and step.state.current for step in steps)
+    return () if problem is None or serve else (problem,)
+
+
 def _stages(
     scene: Scene,
     wishes: _Wishes,
@@ -203,6 +220,7 @@ def _stages(
         (step.leader for step in lowered),
         (delete for step in lowered for delete in step.ends),
         (step.worker for step in lowered),
+        (step.gang for step in others),
         (step.leader for step in others),
         (step.worker for step in others),
         (

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from shardwright_operator.api.gang import kind_of
 from shardwright_operator.build.digest import digest
 from shardwright_operator.decide.decision import Apply
 from shardwright_operator.observe.views import ChildKind, ChildView, WriteNote
@@ -62,7 +63,7 @@ def needed_write(
         if child is not None and note.answer and note.answer == body_digest(child):
             return None
     return Apply(
-        kind=ChildKind(manifest["kind"]),
+        kind=ChildKind(kind_of(manifest)),
         name=metadata["name"],
         manifest=manifest,
         owned=child is not None,

@@ -82,6 +82,7 @@ def _keep_up(group: Standing) -> GroupStep:
         record = replace(record, revision=revision.name)
     return replace(
         _watch(group, record, revision.members),
+        gang=group.write_gang(revision),
         leader=group.write_leader(revision, record, replicas=1),
         worker=group.write_worker(revision),
         deletes=group.delete_worker("the group has no workers") if revision.members == 1 else (),
@@ -92,7 +93,9 @@ def _keep_up(group: Standing) -> GroupStep:
 
 def _patience_s(group: Standing) -> float | None:
     """When to look again at a group that has a part of its nodes only."""
-    wait_s = group.scene.admission.release_in_s(group.index, group.pods)
+    if group.revision is None:
+        return None
+    wait_s = group.scene.admission.release_in_s(group.index, group.revision, group.pods)
     return None if wait_s is None else max(wait_s, LOOK_AGAIN_S)
 
 

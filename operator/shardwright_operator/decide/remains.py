@@ -58,7 +58,8 @@ def stuck_deletions(group: Standing) -> tuple[Delete, ...]:
 def awaited(group: Standing) -> str:
     """Who is waited for; a pod that outstays its time names the node that should have ended it."""
     if not group.pods:
-        return "the sets' controller"
+        leaving = (f"{each.kind} {each.name} to go" for each in group.gangs if group.at_rest)
+        return next(leaving, "the sets' controller")
     overdue = [p for p in group.pods if p.deadline is not None and p.deadline < group.scene.now]
     if overdue:
         return f"pod {overdue[0].name}, which node {overdue[0].node or 'none'} does not end"

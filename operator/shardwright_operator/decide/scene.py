@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from shardwright_operator.api import names
+from shardwright_operator.api.gang import kind_of
 from shardwright_operator.api.lifecycle_spec import RecoverySpec
 from shardwright_operator.build.owner import Owner
 from shardwright_operator.build.revision import Revision
@@ -38,7 +39,7 @@ class Scene:
     """Whether the target is held back: by a pause, or because it does not come up where it was tried."""
     retry: str = ""
     gate: Problem | None = None
-    """Why no group may start with the target yet: its model is still on the way."""
+    """Why no group may start with the target yet: its model is still on the way, or nobody could place it."""
 
     @property
     def coming(self) -> Revision:
@@ -74,7 +75,7 @@ class Scene:
         """The apply that a manifest needs, or None."""
         metadata = manifest["metadata"]
         assert isinstance(metadata, Mapping)  # noqa: S101 - every builder gives metadata
-        place = (ChildKind(str(manifest["kind"])), str(metadata["name"]))
+        place = (ChildKind(kind_of(manifest)), str(metadata["name"]))
         return needed_write(
             manifest, self.observed.children.get(place), self.observed.notes.get(place), self.now
         )
@@ -85,6 +86,8 @@ class GroupStep:
     """What to do about one group now. Writes are made in the order of the fields."""
 
     state: GroupState
+    gang: Apply | None = None
+    """The object that stands for the group at a gang scheduler: its pods name it."""
     leader: Apply | None = None
     ends: tuple[Delete, ...] = ()
     """Pods that are to end before the worker set lets them go with a grace of its own."""

@@ -7,13 +7,15 @@ from typing import Literal
 
 from shardwright_operator.api import names
 from shardwright_operator.api.constants import GroupPhase, Reason, Role
+from shardwright_operator.api.gang import GANG_APIS
+from shardwright_operator.build.gang import gang_object
 from shardwright_operator.build.revision import Revision
 from shardwright_operator.build.stateful_set import leader_set, worker_set
 from shardwright_operator.decide.decision import Apply, Delete, SetClaim
 from shardwright_operator.decide.failure import Failure, read_evidence
 from shardwright_operator.decide.record import Record
 from shardwright_operator.decide.scene import Scene
-from shardwright_operator.observe.views import LONG_AGO, ChildKind, ChildView, PodView
+from shardwright_operator.observe.views import GANG_KINDS, LONG_AGO, ChildKind, ChildView, PodView
 from shardwright_operator.status.group import GroupState
 
 
@@ -26,6 +28,13 @@ class Standing:
         self.index = index
         self.leader = self._set(Role.LEADER)
         self.worker = self._set(Role.WORKER)
+        self.gangs = tuple(
+            child
+            for kind in GANG_KINDS
+            if (child := scene.child(kind, names.group(scene.owner.name, index))) is not None
+            and child.owner_uid == scene.owner.uid
+        )
+        """What stands for the group at gang schedulers; more than one after a change of the scheduler."""
         self.record = Record.of(self.leader) if self.leader else Record()
         self.pods = tuple(pod for pod in scene.observed.pods if pod.group == index)
         self.revision = scene.revisions.get(self.record.revision)
@@ -110,6 +119,34 @@ class Standing:
         if workers == 0:
             return None
         return self.scene.write(worker_set(self.scene.owner, revision, self.index, replicas=workers))
+
+    def write_gang(self, revision: Revision) -> Apply | None:
+        """The object that stands for the group at its gang scheduler; None if it has none, or stands so."""
+        wanted = gang_object(self.scene.owner, revision, self.index)
+        if (
+            wanted is None
+            or revision.gang is None
+            or revision.gang.gang in self.scene.observed.gang_obstacles
+        ):
+            # Of a kind that cannot be used it is not known whether it stands.
+            return None
+        return self.scene.write(wanted)
+
+    def stale_gangs(self, revision: Revision) -> tuple[ChildView, ...]:
+        """What stands for the group and is on its way out, or is not what this revision's pods will name."""
+        kind = None if revision.gang is None else GANG_APIS[revision.gang.gang].kind
+        if len(self.gangs) == 1 and self.gangs[0].kind == kind and not self.gangs[0].deleting:
+            return () if self.write_gang(revision) is None else self.gangs
+        return self.gangs
+
+    def delete_gangs(self) -> tuple[Delete, ...]:
+        """Deletions of what stands for an attempt that is over."""
+        why = "the attempt that it stands for is over"
+        return tuple(
+            Delete(kind=each.kind, name=each.name, uid=each.uid, why=why)
+            for each in self.gangs
+            if not each.deleting
+        )
 
     def empty_worker(self) -> Apply | None:
         """The worker set wanting no pods, in its own revision if that is known."""

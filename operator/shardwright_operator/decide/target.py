@@ -19,6 +19,7 @@ from shardwright_operator.api.plan_request import plan_request
 from shardwright_operator.api.v1alpha1 import ModelDeploymentSpec
 from shardwright_operator.build.command import EVERY_ADDRESS
 from shardwright_operator.build.digest import digest
+from shardwright_operator.build.gang_wish import GangWish
 from shardwright_operator.build.owner import Owner
 from shardwright_operator.build.revision import Revision, named
 from shardwright_operator.build.template import pod_inputs_hash, render_download, render_templates
@@ -168,6 +169,7 @@ def _revision(
             leader_template=leader,
             worker_template=worker,
             download=render_download(spec, owner, default_image=default_image),
+            gang=GangWish.of(spec.scheduling),
         ),
         owner,
     )

@@ -12,6 +12,8 @@ _IMAGE = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "Err
 _CONFIG = frozenset({"CreateContainerConfigError", "CreateContainerError"})
 _VOLUME = re.compile(r"persistentvolumeclaim|volume", re.IGNORECASE)
 """The scheduler speaks of claims that are missing, unbound, or bound to another zone."""
+_GATED = "scheduling gates"
+"""In the scheduler's words about a pod that a queue, such as Kueue, has not let in yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,10 +50,11 @@ def _pending(sight: Sight) -> WaitingState | None:
         if pod.unschedulable:
             volume = _VOLUME.search(pod.unschedulable) is not None
             shortfall = f"; {sight.shortfall}" if sight.shortfall and not volume else ""
+            what = "is held back" if _GATED in pod.unschedulable else "fits no node"
             return WaitingState(
                 phase=GroupPhase.PENDING,
                 reason=Reason.WAITING_FOR_VOLUME if volume else Reason.WAITING_FOR_CAPACITY,
-                message=f"{_named(pod)} fits no node: {pod.unschedulable}{shortfall}",
+                message=f"{_named(pod)} {what}: {pod.unschedulable}{shortfall}",
             )
     for pod in sight.pods:
         if pod.waiting is not None:

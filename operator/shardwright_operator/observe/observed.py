@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from shardwright_operator.api.gang import Gang
 from shardwright_operator.api.pod_spec import SchedulingSpec
 from shardwright_operator.build.pool import PoolSelection
 from shardwright_operator.observe.measurement import Measurement
@@ -73,3 +74,5 @@ class Observed:
     notes: Mapping[tuple[ChildKind, str], WriteNote] = field(default_factory=dict)
     capacity: CapacityView | None = None
     """None when the operator may not see the pods of others (one-namespace mode), or has not yet."""
+    gang_obstacles: Mapping[Gang, str] = field(default_factory=dict)
+    """Gang schedulers that cannot be used here, and why, in words."""

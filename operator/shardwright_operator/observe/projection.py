@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from shardwright_operator.api.constants import GPU_RESOURCE, GROUP, KIND, Annotation, Label, Role
+from shardwright_operator.api.gang import kind_of
 from shardwright_operator.build.service import API_PORT_NAME
 from shardwright_operator.observe.views import (
     LONG_AGO,
@@ -84,7 +85,7 @@ def project_child(body: Mapping[str, Any]) -> ChildView | None:
         **{name: value for name, value in body.items() if name not in {"metadata", "status"}},
     }
     return ChildView(
-        kind=ChildKind(body["kind"]),
+        kind=ChildKind(kind_of(body)),
         key=Key(metadata["namespace"], owner),
         name=metadata["name"],
         uid=metadata.get("uid", ""),

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from shardwright_operator.api.constants import KIND, ConditionType, Role
+from shardwright_operator.api.gang import Gang, kind_of
 from shardwright_operator.observe.demand import DemandBook
 from shardwright_operator.observe.loaders import LoaderBook
 from shardwright_operator.observe.measurement import Measurement
@@ -54,9 +55,15 @@ _NOTHING: frozenset[Key] = frozenset()
 class Store:
     """Views by key. Not thread-safe: everything runs in one event loop."""
 
-    def __init__(self, *, nodes_visible: bool = True) -> None:
-        """``nodes_visible`` is False in one-namespace mode, which has no right to read nodes."""
+    def __init__(
+        self, *, nodes_visible: bool = True, gang_obstacles: Mapping[Gang, str] | None = None
+    ) -> None:
+        """``nodes_visible`` is False in one-namespace mode, which has no right to read nodes.
+
+        ``gang_obstacles`` says of gang schedulers why they cannot be used here, in words.
+        """
         self.nodes_visible = nodes_visible
+        self._gang_obstacles = dict(gang_obstacles or {})
         self._resources: dict[Key, ResourceView] = {}
         self._children: defaultdict[Key, dict[tuple[ChildKind, str], ChildView]] = defaultdict(dict)
         self._pods: defaultdict[Key, dict[str, PodView]] = defaultdict(dict)
@@ -115,6 +122,7 @@ class Store:
             measurement=self._measured.get(key),
             notes=dict(notes or {}),
             capacity=self._capacity(),
+            gang_obstacles=self._gang_obstacles,
         )
 
     def serving_leaders(self) -> Iterator[PodView]:
@@ -196,7 +204,7 @@ class Store:
             return _NOTHING
         else:
             self._versions[uid] = version
-        match body["kind"]:
+        match kind_of(body):
             case kind if kind == KIND:
                 return self._put_resource(project_resource(body), deleted=deleted)
             case "Pod":

@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from shardwright_operator.api.constants import Role
+from shardwright_operator.api.gang import GANG_APIS, Gang
 
 LONG_AGO = datetime.fromtimestamp(0, UTC)
 
@@ -29,7 +30,7 @@ class Key(NamedTuple):
 
 
 class ChildKind(StrEnum):
-    """Kinds that a ModelDeployment owns, by their Kubernetes names; pods are owned by the sets."""
+    """Kinds that a ModelDeployment owns, by their names (``kind_of``); pods are owned by the sets."""
 
     REVISION = "ControllerRevision"
     SERVICE = "Service"
@@ -38,6 +39,13 @@ class ChildKind(StrEnum):
     STATEFUL_SET = "StatefulSet"
     CONFIG_MAP = "ConfigMap"
     JOB = "Job"
+    POD_GROUP = GANG_APIS[Gang.KUBERNETES].kind
+    VOLCANO_POD_GROUP = GANG_APIS[Gang.VOLCANO].kind
+    KUEUE_WORKLOAD = GANG_APIS[Gang.KUEUE].kind
+
+
+GANG_KINDS = (ChildKind.POD_GROUP, ChildKind.VOLCANO_POD_GROUP, ChildKind.KUEUE_WORKLOAD)
+"""Objects that stand for one group at a gang scheduler."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,7 +33,11 @@ def test_full_spec_has_every_field() -> None:
     """Hence no new field can be forgotten in the tests below; only the other source is left out."""
     schema = crd()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
 
-    assert list(_fields(schema, FULL_SPEC, "spec")) == ["spec.model.source.persistentVolumeClaim"]
+    assert list(_fields(schema, FULL_SPEC, "spec")) == [
+        # Of two that exclude each other one is given.
+        "spec.model.source.persistentVolumeClaim",
+        "spec.scheduling.admission",
+    ]
 
 
 def test_full_spec_comes_back() -> None:

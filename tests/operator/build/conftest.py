@@ -6,6 +6,7 @@ import pytest
 
 from shardwright_operator.api.v1alpha1 import parse_spec
 from shardwright_operator.build import launcher
+from shardwright_operator.build.gang_wish import GangWish
 from shardwright_operator.build.owner import Owner
 from shardwright_operator.build.pool import LabelTerm, PoolSelection
 from shardwright_operator.build.revision import Revision
@@ -98,6 +99,7 @@ def _revision(raw_spec: dict[str, object], plan: Plan, owner: Owner, pool: PoolS
         members=plan.nodes,
         leader_template=leader,
         worker_template=worker,
+        gang=GangWish.of(parse_spec(raw_spec).scheduling),
     )
 
 

@@ -65,6 +65,29 @@ def test_of_two_that_want_the_same_nodes_one_runs_and_the_other_says_what_is_mis
     assert ready(world) == ["alpha", "beta"]
 
 
+def test_what_is_missing_besides_gpus_is_told_in_the_schedulers_words() -> None:
+    world = SimulatedWorld(LLAMA_405B, nodes=2)
+    world.refuses = lambda _pod: "0/2 nodes are available: 2 Insufficient memory."
+    world.settle()
+    assert world.condition("Ready") == ("False", "WaitingForCapacity")
+    assert message_of(world, "llama") == (
+        "group 0: rank 0 (llama-0-leader-0) fits no node: 0/2 nodes are available: 2 Insufficient memory."
+    )
+
+
+def test_pods_that_lack_memory_hold_others_off_their_gpus_for_a_time_only() -> None:
+    world = SimulatedWorld(LLAMA_405B, name="alpha", nodes=2)
+    world.refuses = lambda pod: (
+        "0/2 nodes are available: 2 Insufficient memory." if pod["metadata"]["name"][0] == "a" else ""
+    )
+    world.settle()
+    world.add_resource("beta", LLAMA_405B)
+    world.run_for(60)
+    assert sorted(world.of_kind("StatefulSet")) == ["alpha-0-leader", "alpha-0-worker"]
+    world.run_for(RELEASE_S, check=Invariants(world))
+    assert ready(world) == ["beta"]
+
+
 def test_while_the_first_is_not_placed_the_second_holds_nothing() -> None:
     world = two(3)
     for name in ("alpha", "beta"):

@@ -64,6 +64,15 @@ UNREADY: dict[str, Any] = {"ready_since": None}
             id="no volume",
         ),
         pytest.param(
+            [pod(0, **IDLE, unschedulable="Scheduling is blocked due to non-empty scheduling gates")],
+            False,
+            "Pending",
+            "WaitingForCapacity",
+            "rank 0 (llama-0-leader-0) is held back: Scheduling is blocked due to non-empty scheduling gates"
+            "; 8 GPUs are missing",
+            id="a queue has not let it in",
+        ),
+        pytest.param(
             [pod(0), pod(1, **IDLE, waiting=Waiting(reason="ErrImagePull", message="no such tag"))],
             False,
             "Pending",

@@ -8,6 +8,7 @@ import pytest
 
 from fake_cluster import FakeCluster
 from shardwright_operator.api.constants import API_VERSION, KIND, MANAGED_BY_VALUE, Label
+from shardwright_operator.api.gang import kind_of
 from shardwright_operator.apply.claims import ClaimReader
 from shardwright_operator.apply.events import EventRecorder
 from shardwright_operator.apply.notes import WriteLedger
@@ -31,9 +32,17 @@ class World:
         self.store = Store()
         self.ledger = WriteLedger()
         self.distrusted: list[str] = []
+        self.woken: list[Key] = []
         self.decide: Callable[[Observed], Decision] = lambda _observed: Decision()
         self.observed: list[Observed] = []
-        self.writer = Writer(self.cluster, self.store, self.ledger, self.clock, self.distrusted.append)
+        self.writer = Writer(
+            self.cluster,
+            self.store,
+            self.ledger,
+            self.clock,
+            distrust=self.distrusted.append,
+            wake=self.woken.append,
+        )
         self.claims = ClaimReader(self.cluster, self.clock)
         self.events = EventRecorder(self.cluster, self.clock, instance="test")
         self.reconciler = Reconciler(
@@ -86,7 +95,7 @@ def service(name: str = "llama", owner_uid: str = "", **spec: Any) -> dict[str, 
 
 def apply(manifest: dict[str, Any], *, owned: bool = False, uid: str | None = None) -> Apply:
     return Apply(
-        kind=ChildKind(manifest["kind"]),
+        kind=ChildKind(kind_of(manifest)),
         name=manifest["metadata"]["name"],
         manifest=manifest,
         owned=owned,

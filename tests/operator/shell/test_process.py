@@ -14,6 +14,7 @@ import pytest
 from fake_cluster import FakeCluster
 from shardwright_operator import handlers, logs
 from shardwright_operator.api.constants import MANAGED_BY_VALUE
+from shardwright_operator.api.gang import Gang
 from shardwright_operator.cluster import (
     KINDS,
     AlreadyExistsError,
@@ -30,7 +31,7 @@ from shardwright_operator.cluster.kinds import kind_named
 from shardwright_operator.health import HealthServer
 from shardwright_operator.metrics import Metrics, state_of
 from shardwright_operator.observe.projection import project_resource
-from shardwright_operator.preflight import find_obstacles
+from shardwright_operator.preflight import find_gang_obstacles, find_obstacles
 from shardwright_operator.queue import Run
 from shardwright_operator.settings import (
     LogFormat,
@@ -55,6 +56,7 @@ def test_flags_win_over_variables_and_variables_over_defaults() -> None:
         "SHARDWRIGHT_LOG_FORMAT": "text",
         "SHARDWRIGHT_OPERATOR_VERSION": "9.9.9",
         "SHARDWRIGHT_NAMESPACES": "a, b",
+        "SHARDWRIGHT_GANGS": "Kubernetes, Kueue",
         "SHARDWRIGHT_LEADER_ELECTION": "false",
         "POD_NAMESPACE": "ops",
     }
@@ -65,6 +67,7 @@ def test_flags_win_over_variables_and_variables_over_defaults() -> None:
         log_format=LogFormat.TEXT,
         operator_version="9.9.9",
         namespaces=("a", "b"),
+        gangs=(Gang.KUBERNETES, Gang.KUEUE),
         leader_election=False,
         lease_namespace="ops",
     )
@@ -77,6 +80,7 @@ def test_flags_win_over_variables_and_variables_over_defaults() -> None:
         pytest.param(("--workers", "many"), "--workers (or SHARDWRIGHT_WORKERS)", id="not a number"),
         pytest.param(("--health-port", "70000"), "--health-port", id="out of range"),
         pytest.param(("--log-format", "xml"), "--log-format", id="not one of"),
+        pytest.param(("--gangs", "Slurm"), "--gangs", id="not a gang scheduler"),
     ],
 )
 def test_bad_settings_are_refused_by_name(arguments: tuple[str, ...], message: str) -> None:
@@ -266,6 +270,20 @@ async def test_preflight_says_what_to_do(version: str, kinds: set[str], want: li
     assert all(part in text for part, text in zip(want, obstacles, strict=True))
 
 
+async def test_gang_schedulers_that_cannot_be_used_say_what_to_do() -> None:
+    cluster = FakeCluster(served=frozenset({"ModelDeployment"}))
+    found = await find_gang_obstacles(cluster, (Gang.VOLCANO,))
+    assert found.keys() == set(Gang)
+    assert found[Gang.VOLCANO] == (
+        "the cluster does not serve PodGroup (scheduling.volcano.sh/v1beta1): install Volcano"
+    )
+    assert "gang.kueue=true (chart), or start it with --gangs=Kueue" in found[Gang.KUEUE]
+    # Of those that nobody switched on nothing is asked.
+    assert [name for verb, kind, name in cluster.calls] == ["scheduling.volcano.sh"]
+    cluster = FakeCluster(served=frozenset({"PodGroup", "Workload"}))
+    assert await find_gang_obstacles(cluster, tuple(Gang)) == {}
+
+
 def test_kopf_is_set_to_watch_and_to_write_nothing() -> None:
     kinds = tuple(kind for kind in KINDS if kind.watched)
     registry = handlers.make_registry(
@@ -285,7 +303,7 @@ def test_kopf_is_set_to_watch_and_to_write_nothing() -> None:
     assert settings.scanning.disabled
     assert settings.peering.standalone
     selectors = [str(selector) for selector in settings.watching.label_selectors.values()]
-    assert len(selectors) == 8
+    assert len(selectors) == 8 + len(Gang)
     assert all(MANAGED_BY_VALUE in selector for selector in selectors)
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from shardwright_operator.api.constants import Label
+from shardwright_operator.api.constants import API_VERSION, KIND, Label
 from shardwright_operator.apply.retry import RetryLaterError
 from shardwright_operator.cluster import (
     ClusterError,
@@ -156,6 +156,45 @@ async def test_a_refused_write_leaves_a_note_and_waits_longer_each_time(
         delays.append((note.retry_at - world.now).total_seconds())
     assert delays == [10, 20, 40, 80, 160, 300, 300]
     assert ("status", "ModelDeployment", "llama") not in world.cluster.calls
+
+
+async def test_a_kind_whose_definition_somebody_removed_is_asked_for_ever_more_slowly(
+    world, make_apply
+) -> None:
+    world.make_resource()
+    missing = NotFoundError("the server could not find the requested resource", status=404)
+    world.cluster.fail = lambda verb, _kind, _name: missing if verb == "apply" else None
+    metadata = {"namespace": KEY.namespace, "name": "llama-0"}
+    group = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup", "metadata": metadata}
+    world.decide = lambda _observed: Decision(stages=((make_apply(group),),))
+    for delay in (10, 20):
+        with pytest.raises(RetryLaterError) as caught:
+            await world.reconciler.reconcile(KEY)
+        assert caught.value.error == ""
+        note = world.ledger.of(KEY)[ChildKind.VOLCANO_POD_GROUP, "llama-0"]
+        assert note.refused == f"{missing.message}; is its API still installed?"
+        assert (note.retry_at - world.now).total_seconds() == delay
+
+
+async def test_who_waits_for_gpus_hears_of_a_status_by_which_another_stops_to_wait(world) -> None:
+    """As in a namespace on its way out: what it held back can no longer be made, and it says so."""
+    world.store.replace_strangers((), version=0)
+    plan = {"gpu": "H100-SXM-80GB", "nodes": 2, "gpusPerNode": 8}
+    waiting = {"plan": plan, "groups": [{"index": 0, "phase": "Pending", "reason": "WaitingForCapacity"}]}
+    other = Key("elsewhere", "mistral")
+    metadata = {"namespace": other.namespace, "name": other.name}
+    held = {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": {}, "status": waiting}
+    world.store.put(world.cluster.seed(held), deleted=False)
+    world.make_resource()
+    world.decide = lambda _observed: Decision(status=waiting)
+    await world.reconciler.reconcile(KEY)
+    world.store.observe(other)
+    assert world.woken == []
+
+    refused = {"plan": plan, "groups": [{"index": 0, "phase": "Pending", "reason": "WriteRefused"}]}
+    world.decide = lambda _observed: Decision(status=refused)
+    await world.reconciler.reconcile(KEY)
+    assert world.woken == [other]
 
 
 async def test_a_foreign_object_is_told_from_a_stale_view(world, make_service, make_apply) -> None:

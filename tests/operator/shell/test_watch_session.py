@@ -22,6 +22,13 @@ EMPTY = {"items": [], "metadata": {"resourceVersion": "7"}}
     [
         pytest.param("/api/v1/pods", 200, ["Pod"], id="a list of all namespaces"),
         pytest.param("/apis/apps/v1/namespaces/a/statefulsets", 200, ["StatefulSet"], id="of one namespace"),
+        pytest.param("/k8s/clusters/c/api/v1/pods", 200, ["Pod"], id="behind a proxy with a path"),
+        pytest.param(
+            "/apis/scheduling.volcano.sh/v1beta1/podgroups",
+            200,
+            ["PodGroup.scheduling.volcano.sh"],
+            id="of one of two groups that share a plural",
+        ),
         pytest.param("/api/v1/pods?watch=true", 200, [], id="a watch"),
         pytest.param("/api/v1/pods", 503, [], id="a list that fails"),
         pytest.param("/apis/apps/v1", 200, [], id="discovery"),

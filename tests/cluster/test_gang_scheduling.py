@@ -1,0 +1,293 @@
+"""Gang schedulers on a real API server: Kubernetes' own at work, of Volcano and Kueue the published CRDs.
+
+The control plane is one of its own, with the feature gates that Kubernetes 1.36 keeps off.
+"""
+
+import json
+import uuid
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from control_plane.audit import AuditEvent, now, read_audit, rights_used
+from control_plane.client import Client, Json
+from control_plane.cluster import Cluster
+from control_plane.plane import ControlPlane, Settings
+from control_plane.waiting import wait_for
+from deployed import LLAMA_405B, WORKER, Deployed
+from operator_process import OperatorAccount, crd, grant_account, running_operator
+from published_crds import kueue_workload, volcano_pod_group
+from shardwright_operator.api.gang import GANG_APIS, Gang
+from shardwright_operator.threaded import ThreadedOperator
+
+__all__ = ["crd"]
+
+pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("crd")]
+
+Nodes = Callable[..., tuple[str, ...]]
+Start = Callable[..., ThreadedOperator]
+
+GATES = "GenericWorkload=true"
+BY_KUBERNETES: Json = {**LLAMA_405B, "scheduling": {"gang": "Kubernetes"}}
+RACK = "topology.example/rack"
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """A control plane with Kubernetes' gang scheduling on."""
+    settings = Settings(
+        api_server_arguments=(
+            f"--feature-gates={GATES},TopologyAwareWorkloadScheduling=true",
+            "--runtime-config=scheduling.k8s.io/v1alpha2=true",
+        ),
+        controller_manager_arguments=(f"--feature-gates={GATES}",),
+        scheduler_arguments=(
+            f"--feature-gates={GATES},GangScheduling=true,TopologyAwareWorkloadScheduling=true",
+        ),
+    )
+    with ControlPlane(settings=settings) as plane:
+        yield plane.cluster
+
+
+@pytest.fixture(scope="module")
+def api(cluster: Cluster) -> Iterator[Client]:
+    client = cluster.client()
+    yield client
+    client.close()
+
+
+@pytest.fixture(scope="module")
+def account(cluster: Cluster, api: Client, crd: None) -> OperatorAccount:
+    """The chart's identity with all gang schedulers switched on."""
+    namespace = f"operator-{uuid.uuid4().hex[:8]}"
+    api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
+    return grant_account(cluster, api, namespace, switches=tuple(f"gang.{gang.lower()}" for gang in Gang))
+
+
+@pytest.fixture
+def start(cluster: Cluster, account: OperatorAccount) -> Start:
+    """``start(Gang.KUBERNETES)`` is an operator for these gang schedulers, as a context manager."""
+
+    def start(*gangs: Gang, **settings: object) -> ThreadedOperator:
+        return running_operator(
+            cluster, kubeconfig=account.kubeconfig, gangs=gangs, **account.lease, **settings
+        )
+
+    return start
+
+
+@pytest.fixture
+def published(cluster: Cluster, api: Client) -> Iterator[Callable[[Json], None]]:
+    """``published(definition)`` installs a CustomResourceDefinition, which is gone after the test."""
+    made: list[str] = []
+
+    def install(definition: Json) -> None:
+        made.append(definition["metadata"]["name"])
+        cluster.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(definition))
+        cluster.kubectl("wait", "--for=condition=Established", f"crd/{made[-1]}", "--timeout=30s")
+
+    yield install
+    for name in made:
+        api.delete("customresourcedefinitions.apiextensions.k8s.io", name)
+
+
+def gangs(api: Client, namespace: str, gang: Gang = Gang.KUBERNETES) -> dict[str, Json]:
+    """What stands for groups at a gang scheduler, by name."""
+    kind = GANG_APIS[gang]
+    answer = api.request("GET", f"/apis/{kind.api_version}/namespaces/{namespace}/{kind.plural}")
+    return {item["metadata"]["name"]: item for item in answer["items"]}
+
+
+def nodes_of(deployed: Deployed) -> list[str]:
+    return [pod["spec"].get("nodeName", "") for pod in deployed.pods()]
+
+
+def bound(cluster: Cluster, namespace: str, since: object) -> set[str]:
+    """Resources of which the scheduler has bound any pod to a node."""
+    assert cluster.audit_log is not None
+    seen = read_audit(cluster.audit_log, since=since, namespace=namespace, resource="pods", verbs=["create"])  # type: ignore[arg-type]
+    return {event.name.split("-")[0] for event in seen if event.subresource == "binding"}
+
+
+def first_made(events: list[AuditEvent], resource: str, name: str) -> int:
+    """Place in the log of the request that made an object."""
+    return next(
+        place
+        for place, event in enumerate(events)
+        if (event.resource, event.name, event.code) == (resource, name, 201)
+    )
+
+
+def test_of_two_that_want_the_same_two_nodes_one_runs_whole_and_the_other_waits_whole(
+    cluster: Cluster, api: Client, namespace: str, gpu_nodes: Nodes, start: Start, account: OperatorAccount
+) -> None:
+    gpu_nodes("H100-SXM-80GB", 2)
+    began = now()
+    both = [Deployed(api, namespace, BY_KUBERNETES, name=name) for name in ("alpha", "beta")]
+    with start(Gang.KUBERNETES):
+        for deployed in both:
+            deployed.create()
+        wait_for(
+            lambda: (
+                {d.condition("Ready") for d in both}
+                == {("True", "GroupsReady"), ("False", "WaitingForCapacity")}
+            ),
+            "one runs and one waits",
+            detail=lambda: [d.message("Ready") for d in both],
+        )
+        winner, loser = sorted(both, key=lambda d: d.condition("Ready")[0] != "True")
+        assert "16 GPUs are missing" in loser.message("Ready")
+        # Nobody was held back: all pods are there for the scheduler to see.
+        assert [len(d.pods()) for d in both] == [2, 2]
+        assert nodes_of(loser) == ["", ""]
+        assert bound(cluster, namespace, began) == {winner.name}
+
+        winner.edit(replicas=0)
+        loser.wait_ready()
+        assert all(nodes_of(loser))
+
+    assert cluster.audit_log is not None
+    seen = read_audit(cluster.audit_log, user=account.user, since=began, namespace=namespace)
+    for name in ("alpha-0", "beta-0"):
+        group = first_made(seen, "podgroups", name)
+        assert group < first_made(seen, "statefulsets", f"{name}-leader")
+        assert group < first_made(seen, "statefulsets", f"{name}-worker")
+
+
+def test_a_group_that_breaks_comes_back_with_an_object_of_its_own_and_both_go_with_the_resource(
+    api: Client, namespace: str, gpu_nodes: Nodes, start: Start
+) -> None:
+    gpu_nodes("H100-SXM-80GB", 2)
+    with start(Gang.KUBERNETES):
+        llama = Deployed(api, namespace, BY_KUBERNETES).create()
+        before = llama.wait_ready()
+        first = gangs(api, namespace)["llama-0"]["metadata"]["uid"]
+        api.delete("pods", WORKER, namespace)
+        llama.wait_replaced(before)
+        (second,) = gangs(api, namespace).values()
+        assert second["metadata"]["uid"] != first
+        llama.edit(replicas=0)
+        llama.wait("Ready", "True", "ScaledToZero")
+        wait_for(lambda: not gangs(api, namespace), "the object is gone with its group")
+
+
+def test_a_group_is_packed_into_the_one_rack_that_holds_all_of_it(
+    cluster: Cluster, api: Client, namespace: str, gpu_nodes: Nodes, start: Start
+) -> None:
+    # Emptier racks come first where pods are placed one by one: the first pod would go to a rack of one node.
+    small = [gpu_nodes("H100-SXM-80GB", 1, labels={RACK: f"small-{i}"})[0] for i in range(3)]
+    large = gpu_nodes("H100-SXM-80GB", 2, labels={RACK: "large"})
+    scheduling = {"gang": "Kubernetes", "topologyKey": RACK}
+    with start(Gang.KUBERNETES):
+        llama = Deployed(api, namespace, {**LLAMA_405B, "scheduling": scheduling}).create()
+        llama.wait_ready()
+        assert sorted(nodes_of(llama)) == sorted(large)
+        assert llama.condition("FieldsOverridden") == ("", "")
+    assert not set(small) & set(nodes_of(llama))
+
+
+def test_an_unchanged_group_needs_no_write(
+    cluster: Cluster, api: Client, namespace: str, gpu_nodes: Nodes, start: Start, account: OperatorAccount
+) -> None:
+    gpu_nodes("H100-SXM-80GB", 2)
+    with start(Gang.KUBERNETES):
+        llama = Deployed(api, namespace, BY_KUBERNETES).create()
+        llama.wait_ready()
+    began = now()
+    with start(Gang.KUBERNETES):
+        # Its waiting is told in a pass that came after one over the group.
+        Deployed(api, namespace, LLAMA_405B, name="witness").create().wait(
+            "Ready", "False", "WaitingForCapacity"
+        )
+    assert cluster.audit_log is not None
+    seen = read_audit(cluster.audit_log, user=account.user, since=began, namespace=namespace, leases=False)
+    assert [e.uri for e in seen if e.is_write and "llama" in e.name] == []
+
+
+PUBLISHED = [
+    pytest.param(Gang.VOLCANO, volcano_pod_group, {"gang": "Volcano", "queueName": "team-a"}, id="Volcano"),
+    pytest.param(Gang.KUEUE, kueue_workload, {"gang": "Kueue", "queueName": "team-a"}, id="Kueue"),
+]
+
+
+@pytest.mark.parametrize(("gang", "definition", "scheduling"), PUBLISHED)
+def test_the_published_definition_takes_the_object_as_it_is_rendered(
+    *,
+    gang: Gang,
+    definition: Callable[[], Json],
+    scheduling: Json,
+    api: Client,
+    namespace: str,
+    gpu_nodes: Nodes,
+    start: Start,
+    published: Callable[[Json], None],
+) -> None:
+    gpu_nodes("H100-SXM-80GB", 2)
+    published(definition())
+    spec = {**LLAMA_405B, "scheduling": {**scheduling, "priorityClassName": "system-cluster-critical"}}
+    with start(gang):
+        llama = Deployed(api, namespace, spec).create()
+        wait_for(lambda: len(llama.pods()) == 2, "the pods are made", detail=lambda: llama.message("Ready"))
+        assert list(gangs(api, namespace, gang)) == ["llama-0"]
+        # A field that the definition does not have would be cut out, and the operator would say so.
+        assert llama.condition("FieldsOverridden") == ("", "")
+        before = gangs(api, namespace, gang)["llama-0"]["metadata"]["uid"]
+        api.delete("pods", WORKER, namespace)
+        wait_for(
+            lambda: gangs(api, namespace, gang)["llama-0"]["metadata"]["uid"] != before,
+            "another attempt has another object",
+        )
+        llama.edit(replicas=0)
+        llama.wait("Ready", "True", "ScaledToZero")
+        assert gangs(api, namespace, gang) == {}
+
+
+def test_a_scheduler_that_is_not_there_is_one_condition_until_it_is(
+    api: Client,
+    namespace: str,
+    gpu_nodes: Nodes,
+    start: Start,
+    published: Callable[[Json], None],
+) -> None:
+    gpu_nodes("H100-SXM-80GB", 2)
+    scheduling = {"gang": "Volcano"}
+    with start(Gang.VOLCANO, resync_interval_s=1) as running:
+        llama = Deployed(api, namespace, {**LLAMA_405B, "scheduling": scheduling}).create()
+        message = llama.wait("Stalled", "True", "GangUnavailable")
+        assert message == (
+            "spec.scheduling.gang is Volcano, but the cluster does not serve PodGroup "
+            "(scheduling.volcano.sh/v1beta1): install Volcano"
+        )
+        assert llama.pods() == []
+        published(volcano_pod_group())
+        wait_for(lambda: running.exit_code == 0, "it ends in order, to be started anew by its kubelet")
+    with start(Gang.VOLCANO):
+        wait_for(lambda: len(llama.pods()) == 2, "the pods are made", detail=lambda: llama.message("Ready"))
+        assert llama.condition("Stalled") == ("", "")
+
+
+def test_a_scheduler_that_is_not_switched_on_is_one_condition(
+    api: Client, namespace: str, gpu_nodes: Nodes, start: Start
+) -> None:
+    gpu_nodes("H100-SXM-80GB", 2)
+    with start():
+        llama = Deployed(api, namespace, BY_KUBERNETES).create()
+        message = llama.wait("Ready", "False", "GangUnavailable")
+    assert "install it with gang.kubernetes=true (chart)" in message
+
+
+def test_rights_of_the_switch_are_used_and_no_request_was_refused(
+    cluster: Cluster, api: Client, namespace: str, gpu_nodes: Nodes, start: Start, account: OperatorAccount
+) -> None:
+    gpu_nodes("H100-SXM-80GB", 2)
+    began = now()
+    with start(Gang.KUBERNETES):
+        llama = Deployed(api, namespace, BY_KUBERNETES).create()
+        llama.wait_ready()
+        llama.edit(replicas=0)
+        llama.wait("Ready", "True", "ScaledToZero")
+    assert cluster.audit_log is not None
+    seen = read_audit(cluster.audit_log, user=account.user, since=began)
+    verbs = {right.verb for right in rights_used(seen) if right[:2] == ("scheduling.k8s.io", "podgroups")}
+    assert verbs == {"list", "watch", "create", "patch", "delete"}
+    assert [event.uri for event in seen if event.code == 403 and event.namespace in {"", namespace}] == []
