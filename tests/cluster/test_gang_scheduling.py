@@ -14,7 +14,7 @@ from control_plane.client import Client, Json
 from control_plane.cluster import Cluster
 from control_plane.plane import ControlPlane, Settings
 from control_plane.waiting import wait_for
-from deployed import LLAMA_405B, WORKER, Deployed
+from deployed import LLAMA_405B, WORKER, Deployed, wait_collected
 from operator_process import OperatorAccount, crd, grant_account, running_operator
 from published_crds import kueue_workload, volcano_pod_group
 from shardwright_operator.api.gang import GANG_APIS, Gang
@@ -54,6 +54,21 @@ def api(cluster: Cluster) -> Iterator[Client]:
     client = cluster.client()
     yield client
     client.close()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def collected(api: Client, crd: None) -> None:
+    """The garbage collector knows the kind: it looks for new ones every 30 s only."""
+    wait_collected(api)
+
+
+@pytest.fixture
+def namespace(api: Client, make_namespace: Callable[..., str]) -> Iterator[str]:
+    """A fresh namespace. Its pods are gone at the end: they would take nodes of the next test."""
+    name = make_namespace()
+    yield name
+    api.request("DELETE", f"/apis/shardwright.dev/v1alpha1/namespaces/{name}/modeldeployments")
+    wait_for(lambda: not api.list("pods", name), "no pod is left", timeout_s=60)
 
 
 @pytest.fixture(scope="module")
@@ -163,7 +178,13 @@ def test_of_two_that_want_the_same_two_nodes_one_runs_whole_and_the_other_waits_
             detail=lambda: [d.message("Ready") for d in both],
         )
         winner, loser = sorted(both, key=lambda d: d.condition("Ready")[0] != "True")
-        wait_for(lambda: missing in loser.message("Ready"), missing, detail=lambda: loser.message("Ready"))
+        # The count follows at the next look where the scheduler's word came before the news of the winner.
+        wait_for(
+            lambda: missing in loser.message("Ready"),
+            missing,
+            timeout_s=60,
+            detail=lambda: loser.message("Ready"),
+        )
         assert f"{nodes} nodes are available" in loser.message("Ready").replace("0/", "")
         # Nobody was held back: all pods are there for the scheduler to see.
         assert [len(d.pods()) for d in both] == [2, 2]

@@ -20,6 +20,7 @@ from shardwright_operator.decide.scene import GroupStep
 from shardwright_operator.decide.standing import Standing
 from shardwright_operator.decide.waiting import Sight, waiting_state
 from shardwright_operator.observe.views import PodView
+from shardwright_operator.status.group import GroupState
 
 
 def decide_group(group: Standing) -> GroupStep:
@@ -80,22 +81,27 @@ def _keep_up(group: Standing) -> GroupStep:
         # The same pods under a newer revision's name: a new plan for the same templates.
         revision = scene.target
         record = replace(record, revision=revision.name)
+    step = _watch(group, record, revision.members)
     return replace(
-        _watch(group, record, revision.members),
+        step,
         gang=group.write_gang(revision),
         leader=group.write_leader(revision, record, replicas=1),
         worker=group.write_worker(revision),
         deletes=group.delete_worker("the group has no workers") if revision.members == 1 else (),
         events=events,
-        requeue_after_s=_patience_s(group),
+        requeue_after_s=_patience_s(group, revision, step.state),
     )
 
 
-def _patience_s(group: Standing) -> float | None:
-    """When to look again at a group that has a part of its nodes only."""
-    if group.revision is None:
-        return None
-    wait_s = group.scene.admission.release_in_s(group.index, group.revision, group.pods)
+def _patience_s(group: Standing, revision: Revision, state: GroupState) -> float | None:
+    """When to look again at a group that waits for nodes, or has a part of them only.
+
+    What it lacks is counted anew: the scheduler's word about its pods may come before the news of where those
+    of others are, and no event follows.
+    """
+    if state.reason is Reason.WAITING_FOR_CAPACITY:
+        return LOOK_AGAIN_S
+    wait_s = group.scene.admission.release_in_s(group.index, revision, group.pods)
     return None if wait_s is None else max(wait_s, LOOK_AGAIN_S)
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from invariants import Invariants
-from shardwright_operator.decide.admission import RELEASE_S
+from shardwright_operator.decide.admission import LOOK_AGAIN_S, RELEASE_S
 from shardwright_operator.observe.views import Key
 from simulated_world import NAMESPACE, SimulatedWorld
 
@@ -63,6 +63,20 @@ def test_of_two_that_want_the_same_nodes_one_runs_and_the_other_says_what_is_mis
     world.add_node("node-9")
     world.settle(check=Invariants(world))
     assert ready(world) == ["alpha", "beta"]
+
+
+def test_what_is_missing_is_counted_anew_where_no_event_tells() -> None:
+    """The word of the scheduler came before the news of whom it had given the nodes to."""
+    world = SimulatedWorld(LLAMA_405B, nodes=2)
+    world.refuses = lambda _pod: "0/2 nodes are available: 2 Insufficient nvidia.com/gpu."
+    world.settle()
+    assert "missing" not in message_of(world, "llama")
+    for number in range(2):
+        world.occupy(f"node-{number}", name=f"late-{number}")
+    decision = world.decision()
+    assert decision.requeue_after_s == LOOK_AGAIN_S
+    world.reconcile()
+    assert message_of(world, "llama").endswith("0 found, 16 GPUs are missing")
 
 
 def test_what_is_missing_besides_gpus_is_told_in_the_schedulers_words() -> None:
