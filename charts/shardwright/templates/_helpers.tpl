@@ -84,17 +84,17 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 - apiGroups: [""]
   resources: [events]
   verbs: [create]
-{{- if .Values.gang.kubernetes }}
+{{- if (.Values.gang).kubernetes }}
 - apiGroups: [scheduling.k8s.io]
   resources: [podgroups]
   verbs: [list, watch, create, patch, delete]
 {{- end }}
-{{- if .Values.gang.volcano }}
+{{- if (.Values.gang).volcano }}
 - apiGroups: [scheduling.volcano.sh]
   resources: [podgroups]
   verbs: [list, watch, create, patch, delete]
 {{- end }}
-{{- if .Values.gang.kueue }}
+{{- if (.Values.gang).kueue }}
 - apiGroups: [kueue.x-k8s.io]
   resources: [workloads]
   verbs: [list, watch, create, patch, delete]
