@@ -35,6 +35,8 @@ from shardwright_planner.request import PlanRequest
 from shardwright_planner.version import PLANNER_VERSION
 from shardwright_planner.work import model_links
 
+MOST_COMPARED = 16
+
 
 def plan_of(
     request: PlanRequest,
@@ -47,7 +49,7 @@ def plan_of(
     """The plan for a candidate that fits."""
     cause = split_cause(found, chosen)
     missed = miss_text(chosen)
-    reason = _reason(chosen, cause)
+    reason = _reason(chosen, cause) + _saving(chosen, found)
     if missed and not feasible:
         reason = f"Refused, because policy Require is set and {missed} on {chosen.layout.label()}"
     return _plan(
@@ -71,7 +73,9 @@ def infeasible_plan(
     """The answer "does not fit", with the sizes of the candidate that lacks least."""
     texts, missing = remedies
     pool = closest.setting.pool
-    reach = f"{pool.nodes * pool.gpus_per_node} {pool.gpu.name} GPUs ({pool.nodes} x {pool.gpus_per_node})"
+    count = pool.nodes * pool.gpus_per_node
+    noun = "GPU" if count == 1 else "GPUs"
+    reach = f"{count:,} {pool.gpu.name} {noun} ({pool.nodes} x {pool.gpus_per_node})"
     reason = f"Does not fit on {reach}. Nearest is {closest.layout.label()}: {shortage(closest)}"
     return _plan(
         request,
@@ -167,6 +171,22 @@ def _reason(chosen: Candidate, cause: SplitCause) -> str:
             return f"{where}: fewer GPUs hold the model but miss the service level"
         case SplitCause.PINNED:
             return f"{where}: the sizes are pinned"
+
+
+def _saving(chosen: Candidate, found: Sequence[Candidate]) -> str:
+    # With prices the fewest GPUs need not win: what would have been taken of the other kinds says why.
+    cost, pool = chosen.cost_per_hour, chosen.setting.pool
+    others = [c for c in found if c.setting.pool != pool and c.fits and c.cost_per_hour is not None]
+    if cost is None:
+        return ""
+    for other in sorted(others, key=lambda c: (c.cost_per_hour, c.layout.world))[:MOST_COMPARED]:
+        # Whatever costs more than the choice was not timed before.
+        if other.timed().meets or not chosen.meets:
+            what = f"{other.layout.label()} on {other.setting.pool.gpu.name}"
+            return (
+                f". It costs {cost:.2f} per hour, the next of another kind {other.cost_per_hour:.2f} ({what})"
+            )
+    return ""
 
 
 def _replicas(request: PlanRequest, latency: Latency | None) -> int:

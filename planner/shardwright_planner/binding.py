@@ -11,6 +11,7 @@ from shardwright_planner.wording import (
     alternative_text,
     count_text,
     fits,
+    held_text,
     step_terms,
     time_text,
 )
@@ -48,8 +49,9 @@ def binding_text(plan: Plan) -> str:
 
 
 def step_down(plan: Plan) -> Alternative | None:
-    """The candidate next below in GPUs: what ruled it out is what binds."""
-    smaller = [a for a in plan.alternatives if _world(a) < plan.gpus_per_replica]
+    """The candidate next below in GPUs on the same pool: what ruled it out is what binds."""
+    same = [a for a in plan.alternatives if a.pool == plan.pool]
+    smaller = [a for a in same if _world(a) < plan.gpus_per_replica]
     largest = max(map(_world, smaller), default=0)
     return next((a for a in smaller if _world(a) == largest), None)
 
@@ -77,7 +79,7 @@ def _loads(plan: Plan) -> Iterator[Load]:
     yield Load(
         name="KV cache",
         share=plan.goal.concurrency / held if held > 0 else float("inf"),
-        text=f"holds {held:,.0f} typical requests where {plan.goal.concurrency:,} are wanted",
+        text=f"holds {held_text(held)} typical requests where {plan.goal.concurrency:,} are wanted",
     )
     predicted = plan.predicted
     if predicted is None:

@@ -78,7 +78,8 @@ def rejection(candidate: Candidate, chosen: Candidate) -> str:
         return f"fits, but spreads over {mine.nodes} nodes instead of {other.nodes}"
     if mine.pipeline != other.pipeline:
         return f"fits, but with {mine.pipeline} stages instead of {other.pipeline} at equal GPUs"
-    if candidate.tokens_per_second_per_gpu * PLAIN_WITHIN >= chosen.tokens_per_second_per_gpu:
+    plainer = (other.data, other.expert) < (mine.data, mine.expert)
+    if plainer and candidate.tokens_per_second_per_gpu * PLAIN_WITHIN >= chosen.tokens_per_second_per_gpu:
         return f"fits and is about as fast; {other.label()} is the plainer layout"
     rates = f"{candidate.tokens_per_second_per_gpu:.0f} against {chosen.tokens_per_second_per_gpu:.0f}"
     return f"fits, but predicts fewer tokens per second and GPU: {rates}"
@@ -117,10 +118,11 @@ def rule_of(candidate: Candidate, pins: Pins) -> Rule:
 
 
 def split_cause(found: Sequence[Candidate], chosen: Candidate) -> SplitCause:
-    """What ruled out every smaller layout."""
+    """What ruled out every smaller layout on GPUs of the same kind."""
     if chosen.layout.world == 1:
         return SplitCause.NOT_SPLIT
-    smaller = [c for c in found if c.layout.world < chosen.layout.world and c.fit is not None]
+    same = [c for c in found if c.setting.pool == chosen.setting.pool and c.fit is not None]
+    smaller = [c for c in same if c.layout.world < chosen.layout.world]
     if not smaller:
         return SplitCause.PINNED
     if any(candidate.fits for candidate in smaller):

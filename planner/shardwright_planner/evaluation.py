@@ -173,10 +173,10 @@ def shortage(candidate: Candidate) -> str:
     holds = int(fit.concurrency(setting.context_tokens))
     longest = fit.longest_request()
     if longest < setting.longest_tokens:
-        return f"longest request that fits has {longest} tokens, {setting.longest_tokens} are needed"
+        return f"longest request that fits has {longest:,} tokens, {setting.longest_tokens:,} are needed"
     return (
-        f"cache holds {holds} of {setting.service_level.concurrency} requests of {setting.context_tokens} "
-        f"tokens and lacks {gib(stage.missing)} GiB per GPU{where}"
+        f"cache holds {holds:,} of {setting.service_level.concurrency:,} requests of "
+        f"{setting.context_tokens:,} tokens and lacks {gib(stage.missing)} GiB per GPU{where}"
     )
 
 

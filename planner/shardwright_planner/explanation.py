@@ -15,12 +15,14 @@ from shardwright_planner.wording import (
     MORE_REPLICAS,
     RULES,
     alternative_text,
+    cache_text,
     cause_text,
     context_tokens,
     cost_text,
     count_text,
     fits,
     gib_text,
+    held_text,
     range_text,
     size_text,
     sizes_text,
@@ -136,14 +138,18 @@ def _memory(plan: Plan, width: int, paint: Paint) -> Iterator[str]:
     shown = LEGEND if any(stage.missing_bytes for stage in plan.stages) else LEGEND[:-1]
     legend = "  ".join(f"{letter} {label}" for letter, label, _ in shown)
     yield from paragraph(f"{legend}  . free", width, "  ")
-    share = f"{plan.slo_concurrency:,.0f} typical requests of {context_tokens(plan):,} tokens at once"
+    yield from paragraph(_held(plan), width, "  ")
+
+
+def _held(plan: Plan) -> str:
+    wanted = f"Wanted: {plan.goal.concurrency:,}"
+    if not plan.kv_cache_tokens:
+        return (
+            f"KV cache: nothing is left for it. {wanted} requests of {context_tokens(plan):,} tokens at once."
+        )
+    share = f"{held_text(plan.slo_concurrency)} typical requests of {context_tokens(plan):,} tokens at once"
     longest = f"{plan.max_concurrency:,.1f} of the longest ({plan.max_model_length:,} tokens)"
-    yield from paragraph(
-        f"KV cache ({plan.kv_cache_dtype}): {plan.kv_cache_tokens:,} tokens; {share}, {longest}. "
-        f"Wanted: {plan.goal.concurrency}.",
-        width,
-        "  ",
-    )
+    return f"KV cache ({cache_text(plan)}): {plan.kv_cache_tokens:,} tokens; {share}, {longest}. {wanted}."
 
 
 def stage_runs(stages: Sequence[Stage]) -> Iterator[tuple[str, Stage]]:
@@ -214,6 +220,8 @@ def _figure(name: str, figure: Range, goal: float | None, confidence: str) -> tu
 def _communication(plan: Plan, width: int) -> Iterator[str]:
     c = plan.communication
     parts = []
+    if not fits(plan):
+        return
     if c.all_reduces_per_step:
         parts.append(
             f"{c.all_reduces_per_step} AllReduce of {size_text(c.all_reduce_bytes)} over {c.tensor_link}, "
@@ -249,7 +257,10 @@ def _sensitivity(variants: Sequence[Variant], width: int, paint: Paint) -> Itera
             yield from paragraph(f"{text}; SLO {verdict}.", width, "  ", "    ")
     for variant in variants:
         if variant.plan is None or not variant.fits:
-            why = f"does not fit. {variant.plan.reason}" if variant.plan else variant.refusal
+            # A plan that does not fit says so first.
+            why = (
+                variant.plan.reason[:1].lower() + variant.plan.reason[1:] if variant.plan else variant.refusal
+            )
             yield from paragraph(f"{variant.change}: {why}.", width, "  ", "    ")
 
 
@@ -261,7 +272,7 @@ def variant_row(variant: Variant, plan: Plan) -> tuple[str, str, str, str, str, 
         sizes_text(plan).replace(" with expert parallelism", " EP"),
         range_text(predicted.time_per_output_token_ms) if predicted else "",
         range_text(predicted.time_to_first_token_ms) if predicted else "",
-        f"{plan.slo_concurrency:,.0f}",
+        held_text(plan.slo_concurrency),
         {None: "none given", True: "met", False: "missed"}[plan.slo_predicted],
     )
 

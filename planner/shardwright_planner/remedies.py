@@ -14,6 +14,7 @@ from shardwright_planner.request import EngineOptions, PlanRequest, Pool
 from shardwright_planner.setting import settings
 from shardwright_planner.workbench import Workbench
 
+LEAST_SEQUENCES = 16
 MOST_NODES_FOR_SPEED = 8  # beyond it another node does next to nothing for a latency
 
 
@@ -34,6 +35,7 @@ def fit_remedies(request: PlanRequest, closest: Candidate) -> tuple[tuple[str, .
         found = choose(timed(judged(bench, pool, request.pins)))
         if found is not None:
             texts.append(f"{text}: {found.layout.label()} on {_gpus(found.layout.world)} fits.")
+    texts.extend(_fewer_sequences(request, closest))
     texts.extend(_shorter(closest))
     return tuple(texts), missing
 
@@ -93,6 +95,21 @@ def _lighter(request: PlanRequest, near: Candidate) -> Iterator[tuple[str, Workb
         yield from _changed("Use an FP8 KV cache", replace(engine, kv_cache_dtype="fp8"), request, pool)
     if stored is None and engine.quantization is None:
         yield from _changed("Use FP8 weights", replace(engine, quantization="fp8"), request, pool)
+
+
+def _fewer_sequences(request: PlanRequest, closest: Candidate) -> Iterator[str]:
+    # The sampler's logits are kept for as many sequences as a step may have, wanted or not.
+    needed = -(-request.service_level.concurrency // closest.layout.data)
+    fewer = max(LEAST_SEQUENCES, 1 << (needed - 1).bit_length())
+    if request.engine.max_num_seqs is not None or fewer >= closest.setting.max_num_seqs:
+        return
+    pool = closest.setting.pool
+    engine = replace(request.engine, max_num_seqs=fewer)
+    for text, bench in _changed(f"Set engine.maxNumSeqs to {fewer}", engine, request, (pool,)):
+        found = choose(timed(judged(bench, pool, request.pins)))
+        if found is not None:
+            texts = f"{found.layout.label()} on {_gpus(found.layout.world)} fits"
+            yield f"{text}, which is enough for the stated concurrency and frees working memory: {texts}."
 
 
 def _changed(

@@ -5,7 +5,7 @@ from shardwright_planner.plan import Alternative, Plan, Range, Rule, SplitCause,
 
 CAUSES = {
     SplitCause.NOT_SPLIT.value: "Not split: one GPU holds the model and the wanted cache.",
-    SplitCause.WEIGHTS.value: "Split because it does not fit: the weights need more than fewer GPUs have.",
+    SplitCause.WEIGHTS.value: "Split because it does not fit: the weights are too large for fewer GPUs.",
     SplitCause.CACHE.value: "Split because it does not fit: the cache for the wanted load needs more GPUs.",
     SplitCause.LATENCY.value: "Split because it is not fast enough: fewer GPUs miss the service level.",
     SplitCause.PINNED.value: "Split as pinned; no smaller layout was considered.",
@@ -71,6 +71,16 @@ def cost_text(plan: Plan) -> str:
     text = f"{cost:,.2f} per hour for one replica ({each})"
     count = plan.recommended_replicas
     return f"{text}, {count * cost:,.2f} for {count:,}" if count > 1 else text
+
+
+def held_text(requests: float) -> str:
+    """Requests that fit at once: whole ones."""
+    return f"{int(requests):,}"
+
+
+def cache_text(plan: Plan) -> str:
+    """The cache's data type; "auto" with what it stands for."""
+    return f"auto: {plan.dtype}" if plan.kv_cache_dtype == "auto" else plan.kv_cache_dtype
 
 
 def context_tokens(plan: Plan) -> int:

@@ -15,6 +15,7 @@ from shardwright_planner import (
     find_model,
     plan,
 )
+from shardwright_planner.binding import binding_text
 from shardwright_planner.report import render_page, survey
 from shardwright_planner.wording import cost_text
 
@@ -63,7 +64,20 @@ def test_costs_are_told_with_the_plan_and_with_every_candidate():
     page = render_page(survey(question(pool("H200", 20.0), pool("A100", 2.0))))
     assert f"Cost: {cost}." in page
     assert '<th class="n" scope="col">per hour</th>' in page
-    assert "per hour" not in render_page(survey(question(pool("H200", None))))
+    assert "cost of one replica per hour" in page
+    unpriced = render_page(survey(question(pool("H200", None))))
+    assert "per hour" not in unpriced
+    assert "GPUs of one replica" in unpriced
+
+
+def test_the_reason_says_what_the_next_kind_of_gpu_would_cost():
+    # Four of the dearer GPUs are fewer than eight of the cheaper, and fast enough as well.
+    chosen = planned(pool("H100", 3.9), pool("A100", 1.8), goal_s=0.03, name="meta-llama/Llama-3.1-70B")
+    assert (chosen.gpu, chosen.gpus_per_replica) == ("A100-SXM-80GB", 8)
+    assert chosen.reason.endswith(
+        "It costs 14.40 per hour, the next of another kind 15.60 (TP4 on H100-SXM-80GB)"
+    )
+    assert binding_text(chosen).startswith("the service level. One step down, TP4 x PP1 on 4 GPUs: fits, but")
 
 
 def test_several_replicas_cost_their_number():

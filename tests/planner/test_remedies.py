@@ -5,7 +5,16 @@ from dataclasses import replace
 
 import pytest
 
-from shardwright_planner import PlanRequest, Pool, ServiceLevel, Workload, find_gpu, find_model, plan
+from shardwright_planner import (
+    EngineOptions,
+    PlanRequest,
+    Pool,
+    ServiceLevel,
+    Workload,
+    find_gpu,
+    find_model,
+    plan,
+)
 
 
 def request(name, gpu, gpus=1, nodes=1, *, longest=None, concurrency=1, goal=None):
@@ -41,6 +50,16 @@ def test_a_lower_concurrency_is_the_highest_that_fits():
     count = number(found, r"Lower the concurrency to (\d+)")
     assert plan(replace(asked, service_level=ServiceLevel(concurrency=count))).feasible
     assert not plan(replace(asked, service_level=ServiceLevel(concurrency=count + 1))).feasible
+
+
+def test_fewer_sequences_free_what_the_sampler_holds():
+    # 1,024 sequences of 201,088 logits are what a single GPU lacks for 32 requests.
+    asked = request("openai/gpt-oss-120b", "H100", concurrency=32)
+    count = number(plan(asked), r"Set engine.maxNumSeqs to (\d+), .*: TP1 on 1 GPU fits")
+    assert count == 32
+    assert plan(replace(asked, engine=EngineOptions(max_num_seqs=count))).feasible
+    stated = plan(replace(asked, engine=EngineOptions(max_num_seqs=1024)))
+    assert not any("maxNumSeqs" in text for text in stated.remedies)
 
 
 @pytest.mark.parametrize(

@@ -159,6 +159,16 @@ def test_a_tighter_level_widens_the_tensor_group_inside_the_node():
     assert (tight.slo_predicted, tight.split_cause) == (True, "NotFastEnough")
 
 
+def test_the_plainer_layout_is_one_with_less_parallelism_of_other_kinds():
+    level = ServiceLevel(concurrency=64, time_per_output_token_s=0.015)
+    found = answer("Qwen/Qwen3-Next-80B-A3B-Instruct", "H100", 8, level=level)
+    assert (found.tensor_parallel, found.data_parallel, found.expert_parallel) == (2, 4, True)
+    wide = [a for a in found.alternatives if a.tensor_parallel * a.data_parallel == 8]
+    reasons = {a.tensor_parallel: a.reason for a in wide}
+    assert reasons[1] == "fits and is about as fast; TP2 x DP4 with EP8 is the plainer layout"
+    assert reasons[8].startswith("fits, but predicts fewer tokens per second and GPU: ")
+
+
 def test_more_requests_become_replicas_and_not_a_wider_split():
     load = Workload(requests_per_second=40.0)
     found = answer("meta-llama/Llama-3.1-8B", "H100", 8, load=load)

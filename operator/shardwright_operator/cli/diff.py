@@ -247,7 +247,7 @@ def _figures(plan: Plan | None, found: Change, *, then: bool) -> Iterator[tuple[
     yield "weights per GPU", f"{gib_text(heaviest)} GiB"
     yield "longest request", f"{plan.max_model_length:,} tokens"
     yield "KV cache", f"{plan.kv_cache_tokens:,} tokens ({plan.kv_cache_dtype})"
-    yield "requests at once", f"{plan.slo_concurrency:,.0f} fit, {plan.goal.concurrency:,} wanted"
+    yield "requests at once", f"{int(plan.slo_concurrency):,} fit, {plan.goal.concurrency:,} wanted"
     if plan.predicted is not None:
         yield "per output token", range_text(plan.predicted.time_per_output_token_ms)
         yield "to first token", range_text(plan.predicted.time_to_first_token_ms)

@@ -1,11 +1,12 @@
-"""The figure of all candidates: GPUs against time per output token, the chosen one marked.
+"""The figure of all candidates: GPUs, or their cost, against time per output token, the chosen one marked.
 
 Who fits nowhere stands in a strip of its own, since it has no latency. The line joins the candidates that no
-other beats in both GPUs and time.
+other beats in both what it takes and time.
 """
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from shardwright_planner.plan import Plan
 from shardwright_planner.report.canvas import (
@@ -31,25 +32,42 @@ Spot = tuple[Row, float, float, float]
 """A timed candidate, its high end in milliseconds, and its place."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Expense:
+    """What a candidate takes: its cost where every one has a price, as in the choice, else its GPUs."""
+
+    priced: bool
+
+    def __call__(self, row: Row) -> float:
+        return row.cost_per_hour or 0.0 if self.priced else float(row.gpus)
+
+    def words(self, value: float) -> str:
+        return f"{value:,.2f} per hour" if self.priced else f"{value:,.0f} GPUs"
+
+
 def candidates_figure(plan: Plan, rows: Sequence[Row]) -> Markup:
     """A scatter over logarithmic axes; empty where nothing fits and nothing has a latency."""
     legal = [row for row in rows if row.legal]
     timed = [(row, row.token_ms[1]) for row in legal if row.fits and row.token_ms is not None]
     if not timed:
         return Markup()
-    lost = Counter(row.gpus for row in legal if not row.fits)
-    sizes = doublings(min(row.gpus for row in legal), max(row.gpus for row in legal))
+    expense = _Expense(all(row.cost_per_hour is not None for row in legal))
+    lost = Counter(expense(row) for row in legal if not row.fits)
+    sizes = doublings(min(map(expense, legal)), max(map(expense, legal)))
     x = Scale(low=sizes[0] / 1.3, high=sizes[-1] * 1.3, start=LEFT, end=WIDTH - RIGHT, logarithmic=True)
     floor = HEIGHT - BOTTOM - (STRIP if lost else 0.0)
-    parts = [*_legend(plan), *_columns(x, sizes)]
-    parts += _timed(plan, timed, x, floor)
+    parts = [*_legend(plan, expense), *_columns(x, sizes, expense)]
+    parts += _timed(plan, timed, x, floor, expense)
     if lost:
-        parts += _strip(x, lost, floor)
-    title = "Candidates: GPUs of a replica against time per output token"
+        parts += _strip(x, lost, floor, expense)
+    what = "cost" if expense.priced else "GPUs"
+    title = f"Candidates: {what} of a replica against time per output token"
     return drawing("candidates", title, _described(legal), (WIDTH, HEIGHT), parts)
 
 
-def _timed(plan: Plan, timed: Sequence[tuple[Row, float]], x: Scale, floor: float) -> list[Markup]:
+def _timed(
+    plan: Plan, timed: Sequence[tuple[Row, float]], x: Scale, floor: float, expense: _Expense
+) -> list[Markup]:
     values = [high for _, high in timed]
     goal = plan.goal.time_per_output_token_ms
     if goal is not None:
@@ -61,7 +79,7 @@ def _timed(plan: Plan, timed: Sequence[tuple[Row, float]], x: Scale, floor: floa
         end=TOP,
         logarithmic=True,
     )
-    spots = [(row, high, x(row.gpus), y(high)) for row, high in timed]
+    spots = [(row, high, x(expense(row)), y(high)) for row, high in timed]
     front = _front(spots)
     parts = list(_rows(x, y))
     if goal is not None:
@@ -75,7 +93,7 @@ def _timed(plan: Plan, timed: Sequence[tuple[Row, float]], x: Scale, floor: floa
     return parts
 
 
-def _legend(plan: Plan) -> Iterator[Markup]:
+def _legend(plan: Plan, expense: _Expense) -> Iterator[Markup]:
     x = LEFT
     given = plan.slo_predicted is not None
     entries = [
@@ -88,15 +106,16 @@ def _legend(plan: Plan) -> Iterator[Markup]:
         yield text(x + 16, 18.5, label)
         x += 16 + text_width(label) + 24
     yield line(x, 14, x + 24, 14, "front")
-    yield text(x + 31, 18.5, "best for its GPUs")
+    yield text(x + 31, 18.5, f"best for its {'cost' if expense.priced else 'GPUs'}")
     yield text(LEFT, 46, "time per output token, high end", "strong")
 
 
-def _columns(x: Scale, sizes: Sequence[int]) -> Iterator[Markup]:
+def _columns(x: Scale, sizes: Sequence[float], expense: _Expense) -> Iterator[Markup]:
     for size in sizes:
         yield line(x(size), TOP, x(size), HEIGHT - BOTTOM, "grid")
-        yield text(x(size), HEIGHT - BOTTOM + 18, f"{size:,}", "tick", "middle")
-    yield text((x.start + x.end) / 2, HEIGHT - BOTTOM + 40, "GPUs of one replica", "axis", "middle")
+        yield text(x(size), HEIGHT - BOTTOM + 18, f"{size:,.4g}", "tick", "middle")
+    what = "cost of one replica per hour" if expense.priced else "GPUs of one replica"
+    yield text((x.start + x.end) / 2, HEIGHT - BOTTOM + 40, what, "axis", "middle")
     yield line(x.start, HEIGHT - BOTTOM, x.end, HEIGHT - BOTTOM, "axis-line")
 
 
@@ -109,15 +128,15 @@ def _rows(x: Scale, y: Scale) -> Iterator[Markup]:
             yield text(x.start - 8, y(mark) + 4, f"{mark:g} ms", "tick", "end")
 
 
-def _strip(x: Scale, lost: Counter[int], floor: float) -> list[Markup]:
+def _strip(x: Scale, lost: Counter[float], floor: float, expense: _Expense) -> list[Markup]:
     middle = floor + STRIP / 2 + 2
     parts = [
         line(x.start, floor, x.end, floor, "axis-line"),
         text(x.start - 8, middle + 4, "no fit", "tick", "end"),
     ]
-    for gpus, count in sorted(lost.items()):
-        at = x(gpus)
-        hint = f"{count} candidates on {gpus} GPUs do not fit"
+    for taken, count in sorted(lost.items()):
+        at = x(taken)
+        hint = f"{count} candidates of {expense.words(taken)} do not fit"
         cross = f"M{at - 5:.1f} {middle - 5:.1f} l10 10 m0 -10 l-10 10"
         parts.append(element("path", element("title", hint), d=cross, class_="cross"))
         if count > 1:
@@ -127,9 +146,9 @@ def _strip(x: Scale, lost: Counter[int], floor: float) -> list[Markup]:
 
 def _front(spots: Sequence[Spot]) -> list[Spot]:
     best: list[Spot] = []
-    for spot in sorted(spots, key=lambda s: (s[0].gpus, s[1])):
+    for spot in sorted(spots, key=lambda s: (s[2], s[1])):
         if not best or spot[1] < best[-1][1]:
-            if best and best[-1][0].gpus == spot[0].gpus:
+            if best and best[-1][2] == spot[2]:
                 continue
             best.append(spot)
     return best

@@ -95,9 +95,9 @@ def ticks(high: float, count: int = 5) -> list[float]:
     return [round(i * step, 10) for i in range(steps + 1)]
 
 
-def doublings(low: float, high: float, most: int = 9) -> list[int]:
+def doublings(low: float, high: float, most: int = 9) -> list[float]:
     """Powers of two that span the values, thinned out to at most ``most``."""
-    first = math.floor(math.log2(max(1.0, low)))
-    last = max(first + 1, math.ceil(math.log2(max(1.0, high)) - 1e-9))
+    first = math.floor(math.log2(low))
+    last = max(first + 1, math.ceil(math.log2(high) - 1e-9))
     stride = -(-(last - first + 1) // most)
-    return [2**power for power in range(first, last + 1, stride)]
+    return [2.0**power for power in range(first, last + 1, stride)]

@@ -82,7 +82,7 @@ def _axes(x: Scale, y: Scale, marks: Sequence[float]) -> Iterator[Markup]:
     for mark in doublings(x.low, x.high, 9):
         if x.low <= mark <= x.high:
             yield line(x(mark), y.start, x(mark), y.start + 5, "axis-line")
-            yield text(x(mark), y.start + 19, f"{mark:,}", "tick", "middle")
+            yield text(x(mark), y.start + 19, f"{mark:,.0f}", "tick", "middle")
     yield line(x.start, y.start, x.end, y.start, "axis-line")
     yield text((x.start + x.end) / 2, y.start + 40, "concurrent requests", "axis", "middle")
 

@@ -25,12 +25,14 @@ from shardwright_planner.report.tables import (
 from shardwright_planner.wording import (
     MORE_REPLICAS,
     RULES,
+    cache_text,
     cause_text,
     context_tokens,
     cost_text,
     count_text,
     fits,
     gib_text,
+    held_text,
     range_text,
     sizes_text,
     time_text,
@@ -144,11 +146,11 @@ def _memory(plan: Plan) -> Iterator[Markup]:
         yield _figure(memory_figure(plan))
         yield memory_table(plan)
         return
-    held = f"{plan.kv_cache_tokens:,} tokens in the KV cache ({plan.kv_cache_dtype})"
+    held = f"{plan.kv_cache_tokens:,} tokens in the KV cache ({cache_text(plan)})"
     yield element(
         "p",
         f"vLLM {plan.engine_version} may use {100 * plan.gpu_memory_utilization:.0f} % of each GPU (dashed "
-        f"line). What the weights leave becomes cache: {held}, enough for {plan.slo_concurrency:,.0f} "
+        f"line). What the weights leave becomes cache: {held}, enough for {held_text(plan.slo_concurrency)} "
         f"requests of {context_tokens(plan):,} tokens at once, or {plan.max_concurrency:,.1f} of the longest "
         f"({plan.max_model_length:,} tokens); {plan.goal.concurrency:,} are wanted. The fullest stage "
         "decides for all.",
@@ -208,8 +210,9 @@ def _candidates(found: Survey) -> Iterator[Markup]:
     )
     figure = candidates_figure(plan, rows)
     if figure:
-        text = "Each dot is a layout that was judged: further left it needs fewer GPUs, further down it is"
-        yield element("p", f"{text} faster.{against}{refused}")
+        less = "costs less" if all(row.cost_per_hour is not None for row in rows) else "needs fewer GPUs"
+        text = f"Each dot is a layout that was judged: further left it {less}, further down it is faster."
+        yield element("p", f"{text}{against}{refused}")
         yield _figure(figure)
     else:
         yield element("p", f"Nothing fits, so that no candidate has a latency.{refused}")

@@ -10,6 +10,7 @@ from shardwright_planner.sensitivity import Variant
 from shardwright_planner.wording import (
     count_text,
     gib_text,
+    held_text,
     range_text,
     size_text,
     sizes_text,
@@ -38,7 +39,7 @@ def candidates_table(rows: Sequence[Row]) -> Markup:
                 (f"{row.nodes:,}", "n"),
                 *(((_cost(row), "n"),) if priced else ()),
                 (f"{gib_text(row.weights_bytes)} GiB" if row.weights_bytes else "", "n"),
-                (f"{row.requests:,.0f}" if row.fits else "", "n"),
+                (held_text(row.requests) if row.fits else "", "n"),
                 (_ends(row.token_ms), "n"),
                 (_ends(row.first_ms), "n"),
                 (row.verdict, "w"),
@@ -145,7 +146,7 @@ def _plan_cells(name: str | Markup, plan: Plan) -> list[Cell]:
         (f"{plan.gpus_per_replica:,}", "n"),
         (range_text(predicted.time_per_output_token_ms) if predicted else "", "n"),
         (range_text(predicted.time_to_first_token_ms) if predicted else "", "n"),
-        (f"{plan.slo_concurrency:,.0f} of {plan.goal.concurrency:,}", "n"),
+        (f"{held_text(plan.slo_concurrency)} of {plan.goal.concurrency:,}", "n"),
         (verdict, ""),
     ]
 
