@@ -48,7 +48,11 @@ class EventRecorder:
         manifest = {
             "apiVersion": "v1",
             "kind": "Event",
-            "metadata": {"namespace": key.namespace, "name": f"{key.name}.{digest}.{int(now.timestamp()):x}"},
+            # The time comes first in the name: kubectl lists by name, and so in the order of the story.
+            "metadata": {
+                "namespace": key.namespace,
+                "name": f"{key.name}.{int(now.timestamp() * 1e6):x}.{digest}",
+            },
             "involvedObject": {
                 "apiVersion": API_VERSION,
                 "kind": KIND,

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from control_plane.client import ApiError
+from control_plane.client import ApiError, Client
 
 T = TypeVar("T")
 
@@ -40,3 +40,18 @@ def wait_for(
     if detail is not None:
         text += f"\n{detail()}"
     raise AssertionError(text)
+
+
+def wait_established(client: Client, definition: str) -> None:
+    """Wait until the API server serves a resource definition.
+
+    ``kubectl wait`` fails at once, "accessor error: <nil> is of the type <nil>", while a new one has no
+    conditions yet.
+    """
+
+    def established() -> bool:
+        status = client.get("customresourcedefinitions.apiextensions.k8s.io", definition).get("status") or {}
+        conditions = status.get("conditions") or ()
+        return any(c["type"] == "Established" and c["status"] == "True" for c in conditions)
+
+    wait_for(established, f"{definition} is established")
