@@ -5,6 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 CLUSTER := PYTHONPATH=tests/cluster $(BIN)/python -m control_plane
+NODES := PYTHONPATH=tests/cluster:tests/nodes $(BIN)/python -m real_nodes
 # Most of the tests' time is waiting for a cluster, so two processes share the cores; each has its own cluster.
 IN_TWO := -n 2 --dist loadfile
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
@@ -15,7 +16,7 @@ export SHARDWRIGHT_TEST_KUBECONFIG := $(abspath $(KUBECONFIG))
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: chaos explore test-gitops help setup demo test test-engine engine-facts engine-requirements unit lint verify accuracy bench cluster-up cluster-down generate golden constraints clean
+.PHONY: chaos explore test-gitops help setup demo test test-engine test-engine-all nodes nodes-check parser engine-facts engine-requirements unit lint verify accuracy bench cluster-up cluster-down generate golden constraints clean
 
 help:  ## show the targets
 	@echo 'Shardwright: plans and runs multi-node vLLM on Kubernetes. Targets:'
@@ -58,8 +59,11 @@ parser: setup
 	PYTHONPATH=tests/engine $(BIN)/python -m engine_environment setup
 	$(BIN)/pytest -m engine tests/engine
 
+nodes-check: setup  ## whether this machine can hold real nodes, and if not, why
+	$(NODES) check
+
 nodes: setup
-	PYTHONPATH=tests/cluster:tests/nodes $(BIN)/python -m real_nodes setup
+	$(NODES) setup
 
 unit: setup  ## the tests that need no cluster
 	$(BIN)/pytest -m 'not cluster and not engine and not extended' $(IN_TWO)
@@ -106,6 +110,9 @@ engine-requirements:  ## pin the engine of the tests anew, with hashes and witho
 	cd tests/engine/engine_environment && uv pip compile requirements.in --override overrides.txt \
 	  --generate-hashes --no-emit-index-url --no-annotate --python-version 3.11 \
 	  --python-platform x86_64-manylinux_2_28 --custom-compile-command 'make engine-requirements' -q -o requirements.txt
+	cd tests/nodes/live_ray && uv pip compile requirements.in --generate-hashes --no-emit-index-url --no-annotate \
+	  --python-version 3.11 --python-platform x86_64-manylinux_2_28 \
+	  --custom-compile-command 'make engine-requirements' -q -o requirements.txt
 
 clean:  ## remove what set-up made in this folder; the cache stays
 	rm -rf $(VENV) .local .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -4,20 +4,25 @@ One cluster serves all of them, in a network of its own that is entered by the f
 last; each test has a namespace.
 """
 
+import inspect
+import os
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from control_plane.client import Client
 from engine_environment import Environment, ensure_environment
-from live_engine import GPU, Live, Models, engine_image, ensure_models, mounts
+from live_engine import GPU, Live, Models, Row, engine_image, ensure_models, mounts
+from live_engine.table import table
+from live_ray import RayEnvironment, ensure_ray, ray_image, ray_mounts
 from operator_process import OperatorAccount, apply_crd, grant_account, operator_process
 from real_nodes import RealCluster
 
 NODES = ("node-a", "node-b", "node-c")
 GPUS_PER_NODE = 2
+MEASURE_EVERY_S = 5.0
 
-_rows: list[str] = []
+_rows: list[Row] = []
 
 
 @pytest.fixture(scope="package")
@@ -31,9 +36,20 @@ def models(engine: Environment) -> Models:
 
 
 @pytest.fixture(scope="package")
-def nodes(engine: Environment, models: Models) -> Iterator[RealCluster]:
+def ray(request: pytest.FixtureRequest) -> RayEnvironment | None:
+    """Set up for tests that ask for it; nodes must know, since their mounts are those of their start."""
+    functions = (item.function for item in request.session.items if isinstance(item, pytest.Function))
+    return ensure_ray() if any("ray" in inspect.signature(f).parameters for f in functions) else None
+
+
+@pytest.fixture(scope="package")
+def nodes(engine: Environment, models: Models, ray: RayEnvironment | None) -> Iterator[RealCluster]:
     """Three nodes with two GPUs each, so that one may be lost."""
-    cluster = RealCluster(NODES, images=[engine_image()], mounts=mounts(engine, models))
+    images, folders = [engine_image()], mounts(engine, models)
+    if ray is not None:
+        images.append(ray_image())
+        folders |= ray_mounts(ray)
+    cluster = RealCluster(NODES, images=images, mounts=folders)
     with cluster:
         api = cluster.cluster.client()
         for node in cluster.nodes.values():
@@ -60,7 +76,12 @@ def operator_account(nodes: RealCluster, api: Client) -> OperatorAccount:
 def operator(nodes: RealCluster, operator_account: OperatorAccount) -> Iterator[None]:
     """The operator as a process of its own, with the chart's rights."""
     account = operator_account
-    with operator_process(nodes.cluster, kubeconfig=account.kubeconfig, **account.lease) as running:
+    with operator_process(
+        nodes.cluster,
+        kubeconfig=account.kubeconfig,
+        measure_interval_s=MEASURE_EVERY_S,
+        **account.lease,
+    ) as running:
         yield
         assert running.process.poll() is None, running.log.read_text()[-4000:]
         running.stop()
@@ -73,13 +94,14 @@ def live(api: Client, models: Models, operator: None) -> Live:
 
 
 @pytest.fixture(scope="session")
-def note() -> Callable[[str], None]:
-    """Add a line to the table that stands at the end of the run."""
+def note() -> Callable[[Row], None]:
+    """Add a row to the table that stands at the end of the run."""
     return _rows.append
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if _rows:
-        terminalreporter.section("real engines")
-        for row in _rows:
-            terminalreporter.write_line(row)
+        cores, load = os.cpu_count(), os.getloadavg()[2]
+        terminalreporter.section(f"real engines, {cores} cores, load {load:.1f} over the last 15 minutes")
+        for line in table(_rows):
+            terminalreporter.write_line(line)

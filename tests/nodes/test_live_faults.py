@@ -1,130 +1,149 @@
 """What a running engine's death looks like from outside: noticed, replaced as a whole, serving again.
 
 One deployment suffers all of it, since each start takes a minute at best. Every story ends the same way: it
-serves from new pods, no process of an old one is left, and none ever ran beside a new one.
+serves from new pods, no process of an old one is left, and none ever ran beside a new one. How long that took
+stands in the table at the end of the run; a busy machine is no failure.
 """
 
+import math
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 import pytest
 
 from control_plane.client import Client
 from control_plane.waiting import wait_for
-from live_engine import TOPOLOGIES, Live, LiveDeployment
-from live_engine.pods import are_gone, kill, main_process, processes, rank_processes
+from live_engine import TOPOLOGIES, Live, LiveDeployment, Row
+from live_engine.deployment import PATIENCE_S, READY_TIMEOUT_S
+from live_engine.pods import kill, main_process, rank_processes, remaining
 from live_engine.recorder import Record, recorded
 from real_nodes import Node, RealCluster
 
 pytestmark = pytest.mark.engine
 
-RECOVERY_S = 900.0
-ENDED_S = 60.0
-GONE_S = 25.0
-"""For pods whose requests are lost anyway; their own grace would keep a worker for 40 s and more."""
-GONE_BY_FORCE_S = 90.0
-"""For pods of a node that confirms nothing: Kubernetes says after 50 s that it is lost."""
-NOTICED_AT_ONCE_S = 15.0
-NOTICED_BY_SILENCE_S = 90.0
-"""Peers say after 20 s that a rank is silent, Kubernetes after 50 s that a node is."""
+GROUP = TOPOLOGIES["TP2 x PP2"]
+Suffer = Callable[[str, Callable[[], object]], Record]
 
 
 @pytest.fixture(scope="module")
-def deployment(live: Live) -> Iterator[LiveDeployment]:
-    with live.deployment(TOPOLOGIES["TP2 x PP2"]) as made:
-        made.wait_serving()
-        yield made
+def made(live: Live) -> Iterator[LiveDeployment]:
+    with live.deployment(GROUP) as deployment:
+        yield deployment
 
 
 @pytest.fixture
-def suffer(deployment: LiveDeployment, note: Callable[[str], None]) -> Callable[..., Record]:
-    """``suffer(name, fault, noticed_within_s)`` plays a fault and returns the record of what came after."""
+def deployment(made: LiveDeployment) -> LiveDeployment:
+    """It serves, whatever became of the test before."""
+    made.wait_serving()
+    return made
 
-    def play(
-        name: str, fault: Callable[[], object], noticed_within_s: float, gone_within_s: float = GONE_S
-    ) -> Record:
-        deployment.wait_serving()
-        before = deployment.pods()
-        old = {pid for pod in before for pid in processes(pod)}
-        began = time.monotonic()
+
+@pytest.fixture
+def suffer(deployment: LiveDeployment, note: Callable[[Row], None]) -> Suffer:
+    """``suffer(name, fault)`` plays a fault and returns the record of what came after."""
+
+    def play(name: str, fault: Callable[[], object]) -> Record:
         with recorded(deployment) as record:
             fault()
-            deployment.wait_serving_anew(record.old, RECOVERY_S)
-            serving_s = time.monotonic() - began
-        story = (
-            f"noticed after {record.noticed_s():5.1f} s, old pods gone after {record.replaced_s():5.1f} s, "
-            f"serves again after {serving_s:5.1f} s"
+            deployment.wait_serving_anew(record.old, READY_TIMEOUT_S)
+            wait_for(lambda: record.serves_s() < math.inf, "the watch tells that it serves")
+        note(
+            Row(
+                group=str(GROUP),
+                tokens_equal=True,
+                fault=name,
+                noticed_s=record.noticed_s(),
+                replaced_s=record.replaced_s(),
+                serves_s=record.serves_s(),
+                cause=record.cause(),
+            )
         )
-        note(f"{name:26} {story}")
-        print(name, story, record.reasons())
+        print(name, *record.reasons(), sep="\n  ")
         assert record.mixed() == []
-        assert record.noticed_s() <= noticed_within_s
-        assert record.replaced_s() - record.noticed_s() <= gone_within_s
-        wait_for(lambda: are_gone(old), "no old process is left", timeout_s=ENDED_S)
         return record
 
     return play
 
 
-def test_a_killed_worker(deployment: LiveDeployment, suffer: Callable[..., Record]) -> None:
-    ended: list[float] = []
-
+def test_a_killed_worker(deployment: LiveDeployment, suffer: Suffer) -> None:
     def ask() -> None:
-        deployment.request("POST", "/v1/completions", _long_request(), timeout_s=RECOVERY_S)
-        ended.append(time.monotonic())
+        deployment.request("POST", "/v1/completions", _long_request(), timeout_s=READY_TIMEOUT_S)
+
+    # Sent into a group that lacks a rank: without help the engine would let it hang for minutes.
+    request = threading.Thread(target=ask, daemon=True)
 
     def fault() -> None:
         kill(main_process(deployment.pod("worker")))
-        # Sent into a group that lacks a rank: without help the engine would let it hang for minutes.
-        threading.Thread(target=ask, daemon=True).start()
+        request.start()
 
-    began = time.monotonic()
-    record = suffer("worker killed", fault, NOTICED_AT_ONCE_S)
-    assert ended, "a request hangs beyond the group that it was sent to"
-    assert ended[0] - began <= record.replaced_s() + 30
+    record = suffer("worker killed", fault)
+    request.join(PATIENCE_S)
+    assert not request.is_alive(), "a request hangs beyond the group that it was sent to"
+    _await_end(record.old)
 
 
-def test_a_killed_leader(deployment: LiveDeployment, suffer: Callable[..., Record]) -> None:
-    suffer("leader killed", lambda: kill(main_process(deployment.pod("leader"))), NOTICED_AT_ONCE_S)
+def test_a_killed_leader(deployment: LiveDeployment, suffer: Suffer) -> None:
+    record = suffer("leader killed", lambda: kill(main_process(deployment.pod("leader"))))
+    _await_end(record.old)
 
 
 def test_a_node_without_power(
-    deployment: LiveDeployment, suffer: Callable[..., Record], nodes: RealCluster, api: Client
-) -> None:
-    lost = nodes.node_of(deployment.pod("worker"))
-    _reach_services_around(lost, nodes)
-    suffer("node of the worker lost", lost.power_off, NOTICED_BY_SILENCE_S, GONE_BY_FORCE_S)
-    assert lost.name not in {pod["spec"]["nodeName"] for pod in deployment.pods()}
-    lost.power_on()
-    lost.wait_ready(api)
-    wait_for(lambda: lost.offers_gpus(api), f"node {lost.name} still offers its GPUs", timeout_s=60)
-
-
-def test_a_killed_rank_of_a_worker(deployment: LiveDeployment, suffer: Callable[..., Record]) -> None:
-    rank = rank_processes(deployment.pod("worker"))[-1]
-    suffer("one rank of worker killed", lambda: kill(rank), NOTICED_BY_SILENCE_S)
-
-
-@pytest.mark.extended
-def test_a_killed_rank_of_the_leader(deployment: LiveDeployment, suffer: Callable[..., Record]) -> None:
-    rank = rank_processes(deployment.pod("leader"))[-1]
-    suffer("one rank of leader killed", lambda: kill(rank), NOTICED_BY_SILENCE_S)
-
-
-@pytest.mark.extended
-def test_a_node_cut_off(
-    deployment: LiveDeployment, suffer: Callable[..., Record], nodes: RealCluster, api: Client
+    deployment: LiveDeployment, suffer: Suffer, nodes: RealCluster, api: Client
 ) -> None:
     lost = nodes.node_of(deployment.pod("worker"))
     _reach_services_around(lost, nodes)
     try:
-        suffer("node of the worker cut off", lost.cut_off, NOTICED_BY_SILENCE_S, GONE_BY_FORCE_S)
+        record = suffer("power of worker's node lost", lost.power_off)
         assert lost.name not in {pod["spec"]["nodeName"] for pod in deployment.pods()}
+        _await_end(record.old)
+    finally:
+        lost.power_on()
+        lost.wait_ready(api)
+    wait_for(lambda: lost.offers_gpus(api), f"node {lost.name} offers its GPUs", timeout_s=PATIENCE_S)
+
+
+def test_a_killed_rank_of_a_worker(deployment: LiveDeployment, suffer: Suffer) -> None:
+    worker = deployment.pod("worker")
+    record = suffer("one rank of worker killed", lambda: kill(rank_processes(worker)[-1]))
+    _await_end(record.old)
+
+
+@pytest.mark.extended
+def test_a_killed_rank_of_the_leader(deployment: LiveDeployment, suffer: Suffer) -> None:
+    leader = deployment.pod("leader")
+    record = suffer("one rank of leader killed", lambda: kill(rank_processes(leader)[-1]))
+    _await_end(record.old)
+
+
+@pytest.mark.extended
+def test_a_node_cut_off_and_healed(
+    deployment: LiveDeployment, suffer: Suffer, nodes: RealCluster, api: Client
+) -> None:
+    stranded = deployment.pod("worker")
+    lost = nodes.node_of(stranded)
+    _reach_services_around(lost, nodes)
+    try:
+        record = suffer("worker's node cut off", lost.cut_off)
+        serving = deployment.uids()
+        assert lost.name not in {pod["spec"]["nodeName"] for pod in deployment.pods()}
+        # Its kubelet has heard of nothing and starts the container over; its ranks are gone all the same.
+        assert rank_processes(stranded) == []
     finally:
         lost.heal()
-    lost.wait_ready(api)
+        lost.wait_ready(api)
+    _await_end(record.old)
     deployment.wait_serving()
+    assert deployment.uids() == serving
+
+
+def _await_end(old: Collection[str]) -> None:
+    """Wait until no process of these pods is left; their nodes are reached again."""
+    wait_for(
+        lambda: not remaining(old),
+        "no process of an old pod is left",
+        timeout_s=PATIENCE_S,
+        detail=lambda: remaining(old),
+    )
 
 
 def _reach_services_around(lost: Node, nodes: RealCluster) -> None:

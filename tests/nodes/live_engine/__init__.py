@@ -3,6 +3,7 @@
 from live_engine.deployment import GPU, TOPOLOGIES, Live, LiveDeployment, Topology
 from live_engine.models import Model, Models, ensure_models
 from live_engine.pods import engine_image, mounts
+from live_engine.table import Row
 
 __all__ = [
     "GPU",
@@ -11,6 +12,7 @@ __all__ = [
     "LiveDeployment",
     "Model",
     "Models",
+    "Row",
     "Topology",
     "engine_image",
     "ensure_models",

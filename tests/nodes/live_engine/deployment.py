@@ -4,6 +4,7 @@ import contextlib
 import functools
 import http.client
 import json
+import re
 import time
 import uuid
 from collections.abc import Collection, Iterator
@@ -21,10 +22,15 @@ from operator_process import MDEP
 NAME = "tiny"
 GPU = "L4"
 CLAIM = "models"
-READY_TIMEOUT_S = 900.0
+PATIENCE_S = 300.0
+"""For what takes seconds on idle cores."""
+READY_TIMEOUT_S = 1200.0
 """Imports take most of a start, which takes 40 s on two idle cores and many times that on busy ones."""
 REQUEST_TIMEOUT_S = 60.0
-GONE_S = 120.0
+STARTUP_TIMEOUT = "1200s"
+
+
+RECOVERY: Json = {"backoff": "1s", "maxBackoff": "2s", "startupTimeout": STARTUP_TIMEOUT}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +90,7 @@ def spec(model: Model, topology: Topology, **changes: Any) -> Json:
             "resources": {"requests": {"cpu": "100m", "memory": "1Gi"}, "limits": {"memory": "6Gi"}},
         },
         "storage": {"sharedMemory": "1Gi", "cacheSize": "1Gi"},
-        "recovery": {"backoff": "1s", "maxBackoff": "2s"},
+        "recovery": RECOVERY,
         **changes,
     }
 
@@ -180,6 +186,17 @@ class LiveDeployment(Deployed):
                 found[name] = found.get(name, 0.0) + float(line.rsplit(" ", 1)[1])
         return found
 
+    def cache(self) -> dict[str, int]:
+        """What the engine says of its KV cache; of several data-parallel ranks, the first."""
+        _, text = self.request("GET", "/metrics", None)
+        line = next(line for line in text.splitlines() if line.startswith("vllm:cache_config_info{"))
+        return {name: int(value) for name, value in re.findall(r'(\w+)="(\d+)"', line)}
+
+    def longest_request(self) -> int:
+        """Tokens of the longest request, as the engine tells its clients."""
+        _, text = self.request("GET", "/v1/models", None)
+        return int(json.loads(text)["data"][0]["max_model_len"])
+
     def request(
         self, method: str, path: str, body: Json | None, *, timeout_s: float = REQUEST_TIMEOUT_S
     ) -> tuple[int, str]:
@@ -240,7 +257,7 @@ class Live:
         metadata = {"name": namespace, "labels": labels}
         api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
         account = functools.partial(api.find, "serviceaccounts", "default", namespace)
-        wait_for(account, f"namespace {namespace} has an account")
+        wait_for(account, f"namespace {namespace} has an account", timeout_s=PATIENCE_S)
         model_claim(api, namespace, models.folder)
         model = models.moe if topology.data > 1 or topology.expert else models.dense
         deployment = LiveDeployment(api, namespace, model, spec(model, topology, **changes))
@@ -249,7 +266,7 @@ class Live:
             yield deployment
         finally:
             api.delete(MDEP, deployment.name, namespace)
-            deployment.wait_gone(timeout_s=GONE_S)
+            deployment.wait_gone(timeout_s=PATIENCE_S)
             api.delete("namespaces", namespace)
 
 

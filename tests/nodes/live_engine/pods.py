@@ -54,17 +54,20 @@ def mounts(engine: Environment, models: Models) -> dict[Path, str]:
 def processes(pod: Json) -> Mapping[int, str]:
     """Processes of a pod's engine container by pid, with their command lines."""
     (status,) = pod["status"]["containerStatuses"]
-    container = str(status["containerID"]).rpartition("/")[2]
-    found: dict[int, str] = {}
-    for folder in sorted(Path("/proc").iterdir(), key=lambda path: _number(path.name)):
-        if not folder.name.isdigit():
-            continue
-        try:
-            if container in (folder / "cgroup").read_text():
-                found[int(folder.name)] = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-        except OSError:
-            continue
-    return found
+    return _in_groups([str(status["containerID"]).rpartition("/")[2]])
+
+
+def is_starting(pod: Json) -> bool:
+    """Whether its launcher has started the engine."""
+    statuses = pod["status"].get("containerStatuses") or ()
+    if not statuses or "running" not in statuses[0]["state"]:
+        return False
+    return any(" serve " in command and "launcher" not in command for command in processes(pod).values())
+
+
+def remaining(uids: Collection[str]) -> dict[int, str]:
+    """Processes of any container of these pods, with their command lines."""
+    return _in_groups([f"pod{uid}" for uid in uids])
 
 
 def main_process(pod: Json) -> int:
@@ -73,8 +76,9 @@ def main_process(pod: Json) -> int:
 
 
 def rank_processes(pod: Json) -> list[int]:
-    """The processes that hold a rank: vLLM names them so."""
-    return [pid for pid, command in processes(pod).items() if re.search(r"VLLM::Worker|VllmWorker", command)]
+    """The processes that hold a rank, in whichever container of the pod: vLLM names them so."""
+    found = remaining([pod["metadata"]["uid"]])
+    return [pid for pid, command in found.items() if re.search(r"VLLM::Worker|VllmWorker", command)]
 
 
 def user_of(pid: int) -> int:
@@ -90,22 +94,27 @@ def kill(pid: int) -> None:
     os.kill(pid, signal.SIGKILL)
 
 
-def are_gone(pids: Collection[int]) -> bool:
-    """Whether none of these processes is left; one of the same number that is no engine's does not count."""
-    return not any(_command(pid) for pid in pids)
-
-
-def _command(pid: int) -> str:
-    try:
-        command = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
-    except OSError:
-        return ""
-    return command if re.search("launcher|vllm|VLLM|multiprocessing", command) else ""
+def _in_groups(names: Collection[str]) -> dict[int, str]:
+    found: dict[int, str] = {}
+    for folder in sorted(Path("/proc").iterdir(), key=lambda path: _number(path.name)):
+        if not folder.name.isdigit():
+            continue
+        try:
+            group = (folder / "cgroup").read_text()
+            if any(name in group for name in names):
+                found[int(folder.name)] = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+        except OSError:
+            continue
+    return found
 
 
 def _inner_pid(pid: int) -> int:
-    """Its number in the innermost namespace."""
-    found = re.search(r"^NSpid:.*?(\d+)$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+    """Its number in the innermost namespace; 0 when it has just ended."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return 0
+    found = re.search(r"^NSpid:.*?(\d+)$", status, re.MULTILINE)
     return int(found[1]) if found else 0
 
 

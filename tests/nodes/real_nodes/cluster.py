@@ -41,6 +41,9 @@ SETTINGS = Settings(
 )
 
 
+DNS_START_S = 300.0
+
+
 class RealCluster:
     """Nodes by name, in the order given; the control plane's servers and this process share one network."""
 
@@ -86,14 +89,22 @@ class RealCluster:
 
     @contextlib.contextmanager
     def silent_dns(self) -> Iterator[None]:
-        """While the block runs, DNS gets questions and answers none."""
-        if self._dns is None:
-            raise RuntimeError("the cluster is not started")
-        os.kill(self._dns.pid, signal.SIGSTOP)
+        """While the block runs, or until ``resume_dns``, DNS gets questions and answers none."""
+        os.kill(self._dns_process.pid, signal.SIGSTOP)
         try:
             yield
         finally:
-            os.kill(self._dns.pid, signal.SIGCONT)
+            self.resume_dns()
+
+    def resume_dns(self) -> None:
+        """Let DNS answer again."""
+        os.kill(self._dns_process.pid, signal.SIGCONT)
+
+    @property
+    def _dns_process(self) -> Process:
+        if self._dns is None:
+            raise RuntimeError("the cluster is not started")
+        return self._dns
 
     def _start(self, exits: contextlib.ExitStack) -> None:
         programs, tools = ensure_programs(), build_tools()
@@ -144,7 +155,7 @@ class RealCluster:
         process = start_process("coredns", command, log=own / "coredns.log", keep=False)
         self._dns = process
         exits.callback(stop_processes, [process])
-        wait_until_ready(process, _is_ready)
+        wait_until_ready(process, _is_ready, timeout_s=DNS_START_S)
 
 
 def _is_ready() -> bool:

@@ -5,6 +5,9 @@ harder of the two is what is tested: a pod that asks a moment too early gets the
 minute, and one that asks for a pod that was replaced gets the old pod's address.
 """
 
+import secrets
+import socket
+import struct
 from pathlib import Path
 
 from control_plane.client import Client
@@ -12,7 +15,11 @@ from real_nodes.network import GATEWAY
 
 USER = "system:coredns"
 TTL_S = 30
+PORT = 53
 READY_PORT = 18181
+ANSWER_TIMEOUT_S = 10.0
+_NO_SUCH_NAME = 3
+_ADDRESS_OF_INTERNET = struct.pack("!HH", 1, 1)
 
 
 def write_corefile(folder: Path, kubeconfig: Path) -> Path:
@@ -40,6 +47,23 @@ def write_corefile(folder: Path, kubeconfig: Path) -> Path:
 }}
 """)
     return path
+
+
+def is_unknown(name: str) -> bool:
+    """Whether DNS says that there is no such name; asked directly, as resolvers keep no cache here.
+
+    Raises:
+        TimeoutError: there is no answer.
+    """
+    labels = b"".join(bytes([len(label)]) + label.encode() for label in name.split("."))
+    number = secrets.token_bytes(2)
+    question = number + struct.pack("!5H", 0x0100, 1, 0, 0, 0) + labels + b"\0" + _ADDRESS_OF_INTERNET
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+        asking.settimeout(ANSWER_TIMEOUT_S)
+        asking.connect((GATEWAY, PORT))
+        asking.send(question)
+        answer = asking.recv(4096)
+    return answer[3] & 0x0F == _NO_SUCH_NAME
 
 
 def grant_rights(api: Client) -> None:

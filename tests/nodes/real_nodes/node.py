@@ -22,8 +22,8 @@ from real_nodes.programs import Programs, search_path
 
 NODE_PROCESS = Path(__file__).with_name("node_process.py")
 MOST_NODES = 9
-READY_S = 120.0
-END_S = 20.0
+READY_S = 300.0
+END_S = 120.0
 GPU = "nvidia.com/gpu"
 
 
@@ -62,7 +62,7 @@ class Node:
         settings = self._write_settings()
         log = self.folder / "node.log"
         variables = os.environ | {"PATH": search_path()}
-        command: list[str | Path] = [sys.executable, NODE_PROCESS, "outside", settings]
+        command: list[str | Path] = [sys.executable, NODE_PROCESS, "node", settings]
         process = start_process(self.name, command, log=log, keep=False, env=variables)
         self._process = process
         self._await_namespace(process)
@@ -105,7 +105,7 @@ class Node:
         change = [{"op": "add", "path": path, "value": str(count)}]
         api.patch("nodes", self.name, change, subresource="status", content_type=JSON_PATCH)
 
-        wait_for(lambda: self.offers_gpus(api), f"node {self.name} offers {count} GPUs", timeout_s=60)
+        wait_for(lambda: self.offers_gpus(api), f"node {self.name} offers {count} GPUs", timeout_s=READY_S)
 
     def offers_gpus(self, api: Client) -> bool:
         """Whether its status says that there are GPUs to give."""

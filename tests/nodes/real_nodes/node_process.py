@@ -3,10 +3,13 @@
 First it moves into the node's cgroup and becomes ``unshare``, which starts it again inside of new namespaces.
 There it mounts what a machine has, starts container runtime, kubelet and proxy, and waits. When it ends, for
 whatever reason, the kernel ends everything in its namespace, and mounts and interfaces go with them.
+
+A trial does the same as far as it needs rights, and starts nothing.
 """
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -15,26 +18,32 @@ import time
 from pathlib import Path
 from typing import Any
 
+INSIDE = {"node": "inside", "trial": "trial-inside"}
+"""The second half by the first."""
 NAMESPACES = ("--mount", "--net", "--pid", "--uts", "--ipc")
-STARTED_WITHIN_S = 60.0
+STARTED_WITHIN_S = 240.0
 
 
 def main(arguments: list[str]) -> int:
     """Run one of the two halves; the second ends with the first server that ends."""
     half, settings_file = arguments
     settings = json.loads(Path(settings_file).read_text())
-    if half == "outside":
-        _outside(settings, settings_file)
+    if half in INSIDE:
+        _enter(settings["groups"], INSIDE[half], settings_file)
     _mount()
+    if half == INSIDE["trial"]:
+        _try_layers(Path(settings["folder"]))
+        _try_interfaces()
+        return 0
     socket.sethostname(settings["name"])
     _set_up_network(settings)
     return _serve(settings)
 
 
-def _outside(settings: dict[str, Any], settings_file: str) -> None:
-    for group in settings["groups"]:
+def _enter(groups: list[str], half: str, settings_file: str) -> None:
+    for group in groups:
         Path(group).write_text(str(os.getpid()))
-    again = [sys.executable, "-S", __file__, "inside", settings_file]
+    again = [sys.executable, "-S", __file__, half, settings_file]
     # The cgroup namespace takes the group of this moment as its root.
     command = ["unshare", *NAMESPACES, "--cgroup", "--fork", "--kill-child", *again]
     os.execvp(command[0], command)  # noqa: S606 - there is nothing for a shell to do
@@ -78,6 +87,25 @@ def _set_up_network(settings: dict[str, Any]) -> None:
     if filtered.exists():
         # Else a pod's answer to a neighbour that called its Service would go past the proxy's rules.
         filtered.write_text("1")
+
+
+def _try_layers(folder: Path) -> None:
+    """Mount one folder over another, as a container runtime does for each container."""
+    lower, upper, work, merged = (folder / name for name in ("lower", "upper", "work", "merged"))
+    for path in (lower, upper, work, merged):
+        path.mkdir()
+    options = f"lowerdir={lower},upperdir={upper},workdir={work}"
+    _run("mount", "-t", "overlay", "-o", options, "overlay", str(merged))
+    _run("umount", str(merged))
+
+
+def _try_interfaces() -> None:
+    """Make a bridge with a port; where the command is missing, set-up will bring it."""
+    if shutil.which("ip") is None:
+        return
+    _run("ip", "link", "add", "trial", "type", "bridge")
+    _run("ip", "link", "add", "trial-port", "type", "veth", "peer", "name", "trial-peer")
+    _run("ip", "link", "set", "trial-port", "master", "trial")
 
 
 def _serve(settings: dict[str, Any]) -> int:

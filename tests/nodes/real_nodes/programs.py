@@ -81,7 +81,7 @@ def ensure_programs() -> Programs:
         BuildError: the compiler failed.
         ToolchainError: there is no Go, and none could be installed.
     """
-    _check_machine()
+    check_machine()
     _ensure_packages()
     toolchain = find_toolchain()
     folder = cache_folder() / _cache_key(toolchain)
@@ -96,7 +96,8 @@ def ensure_programs() -> Programs:
     return programs
 
 
-def _check_machine() -> None:
+def check_machine() -> None:
+    """Raises NodeSetupError when nodes cannot be made by this user or on this kind of machine."""
     if sys.platform != "linux":
         raise NodeSetupError("nodes are made of Linux namespaces: this needs a Linux machine")
     if os.getuid() != 0:
@@ -117,7 +118,9 @@ def _ensure_packages() -> None:
             f"{', '.join(PACKAGES)}: install what your distribution calls them"
         )
     _say(f"installing Debian's {', '.join(PACKAGES)}, for {', '.join(_lacking())}")
-    install = ["apt-get", "install", "--yes", "--quiet", "--no-install-recommends", *PACKAGES]
+    # Somebody else on this machine may be installing as well.
+    wait = f"-oDPkg::Lock::Timeout={APT_TIMEOUT_S:.0f}"
+    install = ["apt-get", wait, "install", "--yes", "--quiet", "--no-install-recommends", *PACKAGES]
     problem = _apt(install)
     if problem and not (problem := _apt(["apt-get", "update", "--quiet"])):
         problem = _apt(install)
