@@ -18,6 +18,8 @@ from shardwright_operator.decide.scene import Scene
 from shardwright_operator.observe.views import GANG_KINDS, LONG_AGO, ChildKind, ChildView, PodView
 from shardwright_operator.status.group import GroupState
 
+COMING_UP = frozenset({GroupPhase.PENDING, GroupPhase.STARTING, GroupPhase.FORMING, GroupPhase.RESTARTING})
+
 
 class Standing:
     """A group's sets, pods and record."""
@@ -93,16 +95,19 @@ class Standing:
     def has_served(self) -> bool:
         """Whether rank 0 has come up since its pod was made: by its start-up probe, else by the last status.
 
-        Of a rank 0 that nobody saw go, the better is assumed.
+        Of a rank 0 that nobody saw go, the better is assumed. One that the last status saw coming up passed
+        its start-up probe and not yet that of readiness: a kubelet tells of the two one after the other.
         """
         leader = self.formation_leader
         if leader is None:
             return bool(self.record.members)
-        if leader.started or leader.ready_since is not None:
+        if leader.ready_since is not None:
             return True
         resource = self.scene.observed.resource
         groups = (resource.status.get("groups") or ()) if resource else ()
         earlier: Mapping[str, object] = next((g for g in groups if g.get("index") == self.index), {})
+        if leader.started:
+            return earlier.get("phase") not in COMING_UP
         return earlier.get("phase") in {GroupPhase.READY, GroupPhase.DEGRADED}
 
     def write_leader(self, revision: Revision, record: Record, *, replicas: Literal[0, 1]) -> Apply | None:

@@ -169,3 +169,18 @@ def test_a_price_of_an_unknown_gpu_is_refused_by_name() -> None:
     world.reconcile()
     assert world.condition("Stalled") == ("True", "UnknownGPU")
     assert "spec.hardware.gpuHourPrices is 'TPU-v5'" in world.status["conditions"][0]["message"]
+
+
+def test_a_leader_between_its_two_probes_is_still_coming_up() -> None:
+    world = start(1, 2)
+    leader = world.get("Pod", "llama-0-leader-0")
+    ready, (container,) = leader["status"]["conditions"], leader["status"]["containerStatuses"]
+    world.status["groups"][0]["phase"] = "Starting"
+    world.touch(world.resource)
+    seen = []
+    for started, conditions in ((False, []), (True, []), (True, ready), (True, [])):
+        container["started"], leader["status"]["conditions"] = started, conditions
+        world.touch(leader)
+        world.reconcile()
+        seen.append(world.status["groups"][0]["phase"])
+    assert seen == ["Forming", "Forming", "Ready", "Degraded"]
