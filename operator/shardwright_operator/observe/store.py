@@ -13,21 +13,18 @@ from typing import Any
 from shardwright_operator.api.constants import KIND, ConditionType, Role
 from shardwright_operator.api.gang import Gang, kind_of
 from shardwright_operator.observe.demand import DemandBook
+from shardwright_operator.observe.gpus import GpuAccount
 from shardwright_operator.observe.loaders import LoaderBook
 from shardwright_operator.observe.measurement import Measurement
-from shardwright_operator.observe.observed import CapacityView, Observed
-from shardwright_operator.observe.pools import Ground
+from shardwright_operator.observe.observed import Observed
 from shardwright_operator.observe.projection import (
-    GpuClaim,
     project_child,
     project_claim,
-    project_node,
     project_pod,
     project_resource,
     resource_version,
 )
 from shardwright_operator.observe.tombstones import Tombstones
-from shardwright_operator.observe.usage import GpuUsage
 from shardwright_operator.observe.views import (
     ChildKind,
     ChildView,
@@ -44,10 +41,6 @@ OBITUARIES_PER_KEY = 64
 
 View = ResourceView | ChildView | PodView | LoaderView | NodeView
 
-_CLAIM_PATHS = (
-    ("model", "source", "persistentVolumeClaim", "claimName"),
-    ("storage", "modelCache", "claimName"),
-)
 _CHILD_KINDS = frozenset(ChildKind)
 _NOTHING: frozenset[Key] = frozenset()
 
@@ -62,7 +55,6 @@ class Store:
 
         ``gang_obstacles`` says of gang schedulers why they cannot be used here, in words.
         """
-        self.nodes_visible = nodes_visible
         self._gang_obstacles = dict(gang_obstacles or {})
         self._resources: dict[Key, ResourceView] = {}
         self._children: defaultdict[Key, dict[tuple[ChildKind, str], ChildView]] = defaultdict(dict)
@@ -70,10 +62,7 @@ class Store:
         self._obituaries: defaultdict[Key, OrderedDict[str, PodView]] = defaultdict(OrderedDict)
         self._loaders = LoaderBook()
         self._measured: dict[Key, Measurement] = {}
-        self._nodes: dict[str, NodeView] = {}
-        self._ground: Ground | None = None
-        self._usage = GpuUsage()
-        self._usage_known = False
+        self._gpus = GpuAccount(visible=nodes_visible)
         self._demands = DemandBook(self._look)
         self.wakings = 0
         """How often those who wait for GPUs were told to look again. A pass that has just found out that it
@@ -93,13 +82,7 @@ class Store:
     def claim_name(self, key: Key) -> str | None:
         """Name of the PersistentVolumeClaim that holds the model or is to hold it, if the spec names one."""
         resource = self._resources.get(key)
-        for path in _CLAIM_PATHS:
-            node: object = resource.spec if resource else None
-            for name in path:
-                node = node.get(name) if isinstance(node, Mapping) else None
-            if isinstance(node, str):
-                return node
-        return None
+        return resource.claim_name if resource is not None else None
 
     def observe(
         self,
@@ -117,11 +100,11 @@ class Store:
             pods=tuple(sorted(pods, key=lambda pod: (pod.group, pod.node_rank))),
             loaders=self._loaders.of(key),
             obituaries=dict(self._obituaries.get(key, {})),
-            nodes=tuple(self._on_ground().nodes.values()) if self.nodes_visible else None,
+            nodes=self._gpus.nodes(),
             claim=claim,
             measurement=self._measured.get(key),
             notes=dict(notes or {}),
-            capacity=self._capacity(),
+            capacity=self._gpus.capacity(self._demands.demands),
             gang_obstacles=self._gang_obstacles,
         )
 
@@ -140,18 +123,6 @@ class Store:
         self._measured[key] = measurement
         return True
 
-    def _on_ground(self) -> Ground:
-        if self._ground is None:
-            self._ground = Ground(self._nodes[name] for name in sorted(self._nodes))
-        return self._ground
-
-    def _capacity(self) -> CapacityView | None:
-        if not self.nodes_visible or not self._usage_known:
-            return None
-        return CapacityView(
-            taken=dict(self._usage.by_node), ground=self._on_ground(), demands=self._demands.demands()
-        )
-
     def _look(self, key: Key) -> tuple[ResourceView | None, Iterable[ChildView], Iterable[PodView]]:
         children, pods = self._children.get(key, {}), self._pods.get(key, {})
         return self._resources.get(key), children.values(), pods.values()
@@ -165,9 +136,9 @@ class Store:
         elif not self._tombstones.admits(uid, resource_version(body)):
             return _NOTHING
         if claim is not None:
-            self._usage.claim(claim, stranger=True)
+            self._gpus.put_stranger(claim)
             return _NOTHING
-        return self._wake() if self._usage.release(uid) else _NOTHING
+        return self._wake() if self._gpus.release(uid) else _NOTHING
 
     def replace_strangers(self, bodies: Iterable[Mapping[str, Any]], *, version: int) -> frozenset[Key]:
         """Take in a live LIST of all pods that are not ours and hold GPUs; from then on usage is known."""
@@ -176,15 +147,9 @@ class Store:
         for body in bodies:
             listed.add(body["metadata"].get("uid", ""))
             keys |= self.put_stranger(body, deleted=False)
-        for claim in self._usage.strangers():
-            if (
-                claim.uid not in listed
-                and claim.resource_version <= version
-                and self._usage.release(claim.uid)
-            ):
-                keys |= self._wake()
-        if not self._usage_known:
-            self._usage_known = True
+        if self._gpus.release_unlisted(listed, version):
+            keys |= self._wake()
+        if self._gpus.become_known():
             keys |= self.keys()
         return frozenset(keys)
 
@@ -213,7 +178,8 @@ class Store:
                     return loading
                 return self._put_pod(project_pod(body), deleted=deleted)
             case "Node":
-                return self._put_node(body, deleted=deleted)
+                news = self._gpus.put_node(body, deleted=deleted)
+                return self._concerned_by(body["metadata"]["name"]) if news else _NOTHING
             case kind if kind in _CHILD_KINDS:
                 return self._put_child(project_child(body), deleted=deleted)
             case kind:
@@ -245,7 +211,7 @@ class Store:
                 yield from pods.values()
             yield from self._loaders.views()
         elif kind == "Node":
-            yield from self._nodes.values()
+            yield from self._gpus.views()
         else:
             for children in self._children.values():
                 yield from (child for child in children.values() if child.kind == kind)
@@ -262,8 +228,7 @@ class Store:
             case PodView():
                 return self._put_pod(view, deleted=True)
             case NodeView():
-                del self._nodes[view.name]
-                self._ground = None
+                self._gpus.remove_node(view.name)
                 return self._concerned_by(view.name)
 
     def _bury(self, uid: str, version: int = 0, *, seen: int = 0) -> None:
@@ -344,7 +309,7 @@ class Store:
         old = pods.get(view.name)
         self._demands.changed(view.key)
         if deleted:
-            released = self._usage.release(view.uid)
+            released = self._gpus.release(view.uid)
             self._mourn(view)
             if old is not None and old.uid == view.uid:
                 del pods[view.name]
@@ -354,43 +319,12 @@ class Store:
             return _NOTHING
         if old is not None and old.uid != view.uid:
             self._mourn(old)
-            self._usage.release(old.uid)
+            self._gpus.release(old.uid)
         pods[view.name] = view
-        self._account(view)
+        self._gpus.put_member(view)
         if old is not None and replace(view, resource_version=0) == replace(old, resource_version=0):
             return _NOTHING
         return frozenset({view.key})
-
-    def _account(self, pod: PodView) -> None:
-        if pod.phase in {"Succeeded", "Failed"}:
-            self._usage.release(pod.uid)
-        elif pod.node and pod.gpus:
-            claim = GpuClaim(pod.uid, pod.node, pod.gpus, pod.resource_version)
-            self._usage.claim(claim, stranger=False)
-
-    def _put_node(self, body: Mapping[str, Any], *, deleted: bool) -> frozenset[Key]:
-        name = body["metadata"]["name"]
-        view = None if deleted else project_node(body)
-        old = self._nodes.get(name)
-        if view is None:
-            # A node that came back under its name is another one: the end of the former says nothing of it.
-            late = old is not None and (
-                old.uid != body["metadata"].get("uid", "")
-                if deleted
-                else old.resource_version >= resource_version(body)
-            )
-            if old is None or late:
-                return _NOTHING
-            del self._nodes[name]
-            self._ground = None
-            return self._concerned_by(name)
-        if old is not None and old.resource_version >= view.resource_version:
-            return _NOTHING
-        self._nodes[name] = view
-        if old is not None and replace(view, resource_version=0) == replace(old, resource_version=0):
-            return _NOTHING
-        self._ground = None
-        return self._concerned_by(name)
 
     def waits(self, key: Key) -> bool:
         """Whether the resource has groups that are held back until there are GPUs."""

@@ -18,6 +18,11 @@ from shardwright_operator.api.gang import GANG_APIS, Gang
 
 LONG_AGO = datetime.fromtimestamp(0, UTC)
 
+_CLAIM_PATHS = (
+    ("model", "source", "persistentVolumeClaim", "claimName"),
+    ("storage", "modelCache", "claimName"),
+)
+
 
 class Key(NamedTuple):
     """Which ModelDeployment: the unit of reconciling."""
@@ -62,6 +67,17 @@ class ResourceView:
     retry: str = ""
     """Value of the retry annotation, a person's wish for a fresh start."""
     created_at: datetime = LONG_AGO
+
+    @property
+    def claim_name(self) -> str | None:
+        """Name of the PersistentVolumeClaim that holds the model or is to hold it, if the spec names one."""
+        for path in _CLAIM_PATHS:
+            node: object = self.spec
+            for name in path:
+                node = node.get(name) if isinstance(node, Mapping) else None
+            if isinstance(node, str):
+                return node
+        return None
 
 
 class JobPhase(StrEnum):
