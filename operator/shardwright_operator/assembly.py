@@ -20,6 +20,7 @@ from shardwright_operator.observe.store import Store
 from shardwright_operator.observe.views import Key
 from shardwright_operator.queue import WorkQueue, work
 from shardwright_operator.reconciler import Decide, Reconciler
+from shardwright_operator.served_crd import ServedCrd
 from shardwright_operator.settings import Settings
 
 
@@ -44,6 +45,7 @@ class Assembly:
         self,
         settings: Settings,
         cluster: Cluster,
+        served: ServedCrd,
         metrics: Metrics,
         decide: Decide,
         *,
@@ -67,8 +69,10 @@ class Assembly:
             kinds=self.kinds,
             namespaces=settings.namespaces,
         )
+        served.guard(reread=self.intake.reread, unedited_changes=lambda: self.store.unedited_changes)
         ledger = WriteLedger()
         self.reconciler = Reconciler(
+            served=served,
             store=self.store,
             decide=decide,
             writer=Writer(

@@ -78,6 +78,10 @@ class Intake:
             self._enqueue(key)
         self._listed_at = asyncio.get_running_loop().time()
 
+    async def reread(self) -> None:
+        """LIST the resources themselves; raises ClusterError."""
+        await self._relist(self._kinds[0])
+
     async def run(self, interval_s: float) -> None:
         """Resync every so many seconds and LIST on demand, for ever."""
         loop = asyncio.get_running_loop()

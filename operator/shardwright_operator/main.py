@@ -26,6 +26,7 @@ from shardwright_operator.lease import LeaseElection, LeaseLostError, LeaseTimes
 from shardwright_operator.metrics import Metrics
 from shardwright_operator.preflight import find_gang_obstacles, find_obstacles
 from shardwright_operator.reconciler import Decide
+from shardwright_operator.served_crd import ServedCrd
 from shardwright_operator.settings import Settings, SettingsError, settings_from
 from shardwright_operator.strangers import StrangerWatch
 from shardwright_operator.watching import WatchThread
@@ -89,30 +90,31 @@ class Operator:
             return EXIT_BAD_INPUT
         agent = f"shardwright/{settings.operator_version}"
         cluster = ApiCluster(connection, user_agent=agent, meter=self.metrics.requested)
+        served = ServedCrd(cluster)
         self.health = HealthServer(
             host=settings.health_host,
             health_port=settings.health_port,
             metrics_port=settings.metrics_port,
             alive=self._what_hangs,
-            ready=lambda: self._blockers,
+            ready=lambda: self._blockers or served.known,
             expose=self.metrics.expose,
         )
         try:
             await self.health.start()
-            if not await _unless(stop, self._preflight(cluster)):
+            if not await _unless(stop, self._preflight(cluster, served)):
                 return EXIT_OK
-            return await self._lead(cluster, stop)
+            return await self._lead(cluster, served, stop)
         finally:
             await self.health.stop()
             await cluster.close()
 
-    async def _preflight(self, cluster: Cluster) -> None:
+    async def _preflight(self, cluster: Cluster, served: ServedCrd) -> None:
         """Wait until the cluster can be served: exiting would only be a slower loop with less to see."""
         said: list[str] = []
         while True:
             try:
                 self._gang_obstacles = await find_gang_obstacles(cluster, self.settings.gangs)
-                self._blockers = await find_obstacles(cluster)
+                self._blockers = await find_obstacles(cluster, served)
             except ClusterError as error:
                 self._blockers = [f"the API server cannot be asked: {error.message}"]
             if not self._blockers:
@@ -123,11 +125,11 @@ class Operator:
                 said = self._blockers
             await asyncio.sleep(PREFLIGHT_RETRY_S)
 
-    async def _lead(self, cluster: Cluster, stop: asyncio.Event) -> int:
+    async def _lead(self, cluster: Cluster, served: ServedCrd, stop: asyncio.Event) -> int:
         """Take the Lease, serve, give the Lease back."""
         settings = self.settings
         if not settings.leader_election:
-            return await self._serve(cluster, stop, None)
+            return await self._serve(cluster, served, stop, None)
         election = LeaseElection(
             cluster,
             namespace=settings.lease_namespace,
@@ -146,17 +148,20 @@ class Operator:
                 return EXIT_OK
             self.metrics.leading(True)
             log.info("leading")
-            return await self._serve(cluster, stop, election)
+            return await self._serve(cluster, served, stop, election)
         finally:
             self.metrics.leading(False)
             await election.release()
 
-    async def _serve(self, cluster: Cluster, stop: asyncio.Event, election: LeaseElection | None) -> int:
+    async def _serve(
+        self, cluster: Cluster, served: ServedCrd, stop: asyncio.Event, election: LeaseElection | None
+    ) -> int:
         """Work until something ends; the Lease is renewed from the first moment on."""
         settings = self.settings
         assembly = Assembly(
             settings,
             cluster,
+            served,
             self.metrics,
             self._decide,
             clock=_now,
@@ -182,6 +187,7 @@ class Operator:
                 ]
                 ends |= {
                     watch.start(),
+                    asyncio.create_task(served.run(), name="served CRD"),
                     asyncio.create_task(assembly.intake.run(settings.resync_interval_s), name="resync"),
                     asyncio.create_task(assembly.measurer.run(settings.measure_interval_s), name="measuring"),
                 }

@@ -6,9 +6,10 @@ from collections.abc import Collection
 from shardwright_operator.api.constants import API_VERSION, GROUP, KIND, MINIMUM_KUBERNETES, VERSION
 from shardwright_operator.api.gang import GANG_APIS, Gang
 from shardwright_operator.cluster import Cluster
+from shardwright_operator.served_crd import INSTALL, ServedCrd
 
 
-async def find_obstacles(cluster: Cluster) -> list[str]:
+async def find_obstacles(cluster: Cluster, served: ServedCrd) -> list[str]:
     """Why this cluster cannot be served, in words that say what to do."""
     obstacles = []
     found = await cluster.server_version()
@@ -16,10 +17,9 @@ async def find_obstacles(cluster: Cluster) -> list[str]:
         needed = ".".join(map(str, MINIMUM_KUBERNETES))
         obstacles.append(f"Kubernetes {found} is too old: the operator needs {needed} or newer")
     if KIND not in await cluster.served_kinds(GROUP, VERSION):
-        obstacles.append(
-            f"the cluster does not serve {KIND} ({API_VERSION}): "
-            "install the CRD (kubectl apply --server-side -f crds/, or the chart with crds.enabled=true)"
-        )
+        obstacles.append(f"the cluster does not serve {KIND} ({API_VERSION}): {INSTALL}")
+    else:
+        obstacles += await served.obstacles()
     return obstacles
 
 

@@ -18,6 +18,7 @@ from shardwright_operator.decide.decision import Decision, Event
 from shardwright_operator.observe.observed import Observed
 from shardwright_operator.observe.store import Store
 from shardwright_operator.observe.views import Key, ResourceView
+from shardwright_operator.served_crd import SETTLE_S, ServedCrd
 
 FORBIDDEN_DELAY_S = 10.0
 """Before a request is repeated for which a right is missing: somebody must act first."""
@@ -33,6 +34,7 @@ class Reconciler:
     def __init__(
         self,
         *,
+        served: ServedCrd,
         store: Store,
         decide: Decide,
         writer: Writer,
@@ -41,6 +43,7 @@ class Reconciler:
         ledger: WriteLedger,
         clock: Callable[[], datetime],
     ) -> None:
+        self._served = served
         self._store = store
         self._decide = decide
         self._writer = writer
@@ -63,6 +66,8 @@ class Reconciler:
             raise RetryLaterError(error.message, error=name, at_least_s=error.retry_after_s or 0.0) from error
 
     async def _pass(self, key: Key) -> float | None:
+        if await self._served.obstacles():
+            return SETTLE_S
         name = self._store.claim_name(key)
         claim = await self._claims.read(key.namespace, name) if name else None
         wakings = self._store.wakings
@@ -73,6 +78,8 @@ class Reconciler:
             return None
         await self._writer.look_again(resource)
         observed = replace(observed, notes=self._ledger.of(key))
+        if self._served.in_doubt():
+            return SETTLE_S
         decision = self._decide(observed, self._clock())
         await self._writer.confirm(key, decision.confirm)
         try:

@@ -16,6 +16,7 @@ from control_plane.client import ApiError, Client
 from control_plane.cluster import Cluster
 from control_plane.waiting import wait_for
 from shardwright_operator.api.constants import API_VERSION, KIND, MANAGED_BY_VALUE, Label
+from shardwright_operator.api.served_schema import cut_fields
 from shardwright_operator.cluster import AlreadyExistsError, ConflictError, InvalidError, NotFoundError
 from shardwright_operator.cluster.api import ApiCluster
 from shardwright_operator.cluster.connection import connect
@@ -98,6 +99,10 @@ def test_requests_and_their_errors(cluster: Cluster, api: Client, namespace: str
         assert (await server.server_version()).startswith("v1.")
         assert KIND in await server.served_kinds("shardwright.dev", "v1alpha1")
         assert await server.served_kinds("shardwright.dev", "v9") == frozenset()
+        address = await server.schema_address("shardwright.dev", "v1alpha1")
+        assert cut_fields(await server.schema(address, "shardwright.dev", "v1alpha1", KIND)) == []
+        assert await server.schema(address, "shardwright.dev", "v1alpha1", "Other") == {}
+        assert await server.schema_address("shardwright.dev", "v9") == ""
         assert await server.find("Service", namespace, "llama") is None
         with pytest.raises(NotFoundError):
             await server.get("PersistentVolumeClaim", namespace, "missing")

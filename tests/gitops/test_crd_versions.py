@@ -3,6 +3,8 @@
 import contextlib
 import copy
 from collections.abc import Callable, Iterator
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import pytest
 import yaml
@@ -21,6 +23,7 @@ from operator_process import (
     operator_account,
     running_operator,
 )
+from shardwright_operator.threaded import ThreadedOperator
 
 __all__ = ["crd", "operator_account"]
 
@@ -30,11 +33,11 @@ FIELD = "omen"
 
 
 @pytest.fixture(scope="module")
-def operator(cluster: Cluster, operator_account: OperatorAccount) -> Iterator[None]:
+def operator(cluster: Cluster, operator_account: OperatorAccount) -> Iterator[ThreadedOperator]:
     """It lists each second: no watch tells that a CRD cuts other fields than before."""
     settings = {"kubeconfig": operator_account.kubeconfig, "resync_interval_s": 1.0, **operator_account.lease}
-    with running_operator(cluster, **settings):
-        yield
+    with running_operator(cluster, **settings) as running:
+        yield running
 
 
 def next_crd() -> Json:
@@ -45,6 +48,27 @@ def next_crd() -> Json:
     for part in ("spec", "status"):
         properties[part]["properties"][FIELD] = {"type": "string", "maxLength": 64}
     return body
+
+
+def older_crd() -> Json:
+    """The CRD of a release that did not know ``network.clients``."""
+    body: Json = copy.deepcopy(yaml.safe_load(CRD.read_text()))
+    (version,) = body["spec"]["versions"]
+    del version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["network"]["properties"][
+        "clients"
+    ]
+    return body
+
+
+def obstacle(operator: ThreadedOperator) -> str:
+    """What the operator's readiness says; empty while it is ready."""
+    assert operator.operator.health is not None
+    try:
+        with urlopen(f"http://127.0.0.1:{operator.operator.health.health_port}/readyz"):
+            return ""
+    except HTTPError as error:
+        with error:
+            return error.read().decode()
 
 
 @pytest.fixture
@@ -130,3 +154,29 @@ def test_a_field_that_the_older_crd_cuts_leaves_the_resource_as_it_was(
     assert FIELD not in llama.api.get(MDEP, llama.name, llama.namespace)["spec"]
     llama.wait("Ready", "True", "GroupsReady", timeout_s=40)
     assert llama.uids() == before
+
+
+def test_under_an_older_crd_nothing_is_touched_and_readiness_names_the_field(
+    cluster: Cluster, operator: ThreadedOperator, llama: Deployed
+) -> None:
+    """Without ``network.clients`` the spec would wish for an API that is open to everybody."""
+    llama.edit(network={"clients": []})
+    policy = {"group": "networkpolicies.networking.k8s.io", "name": "llama-0"}
+
+    def open_to() -> Json:
+        found: Json = llama.api.get(policy["group"], policy["name"], llama.namespace)["spec"]["ingress"]
+        return found
+
+    wait_for(lambda: len(open_to()) == 1, "the API is closed")
+    llama.wait("Ready", "True", "GroupsReady")
+    before = llama.uids()
+    cluster.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump(older_crd()))
+    try:
+        wait_for(lambda: "it cuts spec.network.clients;" in obstacle(operator), "readiness names the field")
+        assert "clients" not in llama.live["spec"].get("network", {})
+    finally:
+        apply_crd(cluster, llama.api)
+    wait_for(lambda: not obstacle(operator), "the operator is ready again", timeout_s=30)
+    llama.edit(rollout={"maxUnavailable": 1})
+    llama.wait("Ready", "True", "GroupsReady")
+    assert (len(open_to()), llama.uids()) == (1, before)

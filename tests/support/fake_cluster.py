@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from shardwright_operator.api.crd import root_schema
 from shardwright_operator.api.gang import kind_of
 from shardwright_operator.cluster import (
     AlreadyExistsError,
@@ -36,6 +37,8 @@ class FakeCluster:
     alter: Callable[[dict[str, Any]], None] = lambda _body: None
     served: frozenset[str] = frozenset({"ModelDeployment"})
     """Kinds that every group and version serves."""
+    schema_at: str = "/openapi/ours"
+    schemas: dict[str, Manifest] = field(default_factory=lambda: {"/openapi/ours": root_schema()})
     _versions: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
 
     def seed(self, body: Manifest, *, foreign: bool = False) -> dict[str, Any]:
@@ -120,6 +123,12 @@ class FakeCluster:
     async def served_kinds(self, group: str, version: str) -> frozenset[str]:
         self._called("get", "discovery", group)
         return self.served
+
+    async def schema_address(self, group: str, version: str) -> str:
+        return self.schema_at
+
+    async def schema(self, address: str, group: str, version: str, kind: str) -> Manifest:
+        return self.schemas[address]
 
     def writes(self) -> Sequence[tuple[str, str, str]]:
         """The calls that change something."""

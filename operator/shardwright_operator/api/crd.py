@@ -75,7 +75,7 @@ def crd() -> dict[str, Any]:
                             "labelSelectorPath": ".status.selector",
                         },
                     },
-                    "schema": {"openAPIV3Schema": _root_schema()},
+                    "schema": {"openAPIV3Schema": root_schema()},
                 }
             ],
         },
@@ -95,7 +95,8 @@ class _PlainDumper(yaml.SafeDumper):
         return True
 
 
-def _root_schema() -> dict[str, Any]:
+def root_schema() -> dict[str, Any]:
+    """The schema of the whole resource."""
     return {
         "type": "object",
         "description": "A model and its service level, run by vLLM over the GPUs that the planner chose.",

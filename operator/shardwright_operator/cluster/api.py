@@ -30,6 +30,7 @@ _APPLY = "application/apply-patch+yaml"
 _JSON_PATCH = "application/json-patch+json"
 _MERGE_PATCH = "application/merge-patch+json"
 _JSON = "application/json"
+_KINDS_OF_SCHEMA = "x-kubernetes-group-version-kind"
 
 Meter = Callable[[str, str, int, float], None]
 """Told of every request: verb as RBAC calls it, kind, HTTP code (0: no answer), seconds."""
@@ -193,6 +194,19 @@ class ApiCluster:
         except NotFoundError:
             return frozenset()
         return frozenset(str(resource.get("kind")) for resource in answer.get("resources") or ())
+
+    async def schema_address(self, group: str, version: str) -> str:
+        """See Cluster. Everybody who has logged in may ask; the address holds a hash of the content."""
+        answer = await self._request("get", "openapi", "GET", "/openapi/v3")
+        found = (answer.get("paths") or {}).get(f"apis/{group}/{version}") or {}
+        return str(found.get("serverRelativeURL") or "")
+
+    async def schema(self, address: str, group: str, version: str, kind: str) -> Manifest:
+        """See Cluster."""
+        answer = await self._request("get", "openapi", "GET", address)
+        wanted = {"group": group, "version": version, "kind": kind}
+        schemas: Mapping[str, Manifest] = (answer.get("components") or {}).get("schemas") or {}
+        return next((s for s in schemas.values() if wanted in s.get(_KINDS_OF_SCHEMA, ())), {})
 
     async def _request(
         self,

@@ -69,3 +69,11 @@ class Cluster(Protocol):
     async def served_kinds(self, group: str, version: str) -> frozenset[str]:
         """Kinds that a group and version serve; empty when there is no such group."""
         ...
+
+    async def schema_address(self, group: str, version: str) -> str:
+        """Where the schemas of a group and version are published; changes with them. Empty: nowhere yet."""
+        ...
+
+    async def schema(self, address: str, group: str, version: str, kind: str) -> Manifest:
+        """The schema of a kind as it is published there; empty when it is not among them."""
+        ...

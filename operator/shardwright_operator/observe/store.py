@@ -67,6 +67,9 @@ class Store:
         self.wakings = 0
         """How often those who wait for GPUs were told to look again. A pass that has just found out that it
         must wait was not among them: it compares this number with the one that it began with."""
+        self.unedited_changes = 0
+        """How often a spec read otherwise than before though nobody had edited it, by its generation. The CRD
+        has changed then: it cuts fields off as an object is read, or gives them back."""
         self._tombstones = Tombstones()
         self._versions: dict[str, int] = {}
         """Newest resource version seen of each living object, by UID."""
@@ -250,7 +253,7 @@ class Store:
         elif old is not None and not self._succeeds(view, old):
             return _NOTHING
         else:
-            self._resources[view.key] = view
+            self._keep(view, old)
             if old is not None and replace(view, resource_version=0) == replace(old, resource_version=0):
                 return _NOTHING
         return frozenset({view.key}) | self._moving_up(view.key)
@@ -270,15 +273,20 @@ class Store:
     def _reread_resource(self, body: Mapping[str, Any]) -> frozenset[Key]:
         """Take in a resource whose version is known, and whose content has changed all the same.
 
-        A CRD that changes cuts fields off an object as it is read, or gives them back, and no watch says so.
+        No watch says that a CRD has changed.
         """
         view = project_resource(body)
         old = self._resources.get(view.key)
         if old is None or old.uid != view.uid or old.resource_version != view.resource_version or old == view:
             return _NOTHING
         self._demands.changed(view.key)
-        self._resources[view.key] = view
+        self._keep(view, old)
         return frozenset({view.key})
+
+    def _keep(self, view: ResourceView, old: ResourceView | None) -> None:
+        if old is not None and (old.uid, old.generation) == (view.uid, view.generation):
+            self.unedited_changes += old.spec != view.spec
+        self._resources[view.key] = view
 
     def _put_child(self, view: ChildView | None, *, deleted: bool) -> frozenset[Key]:
         if view is None:

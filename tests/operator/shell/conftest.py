@@ -19,6 +19,7 @@ from shardwright_operator.observe.observed import Observed
 from shardwright_operator.observe.store import Store
 from shardwright_operator.observe.views import ChildKind, Key
 from shardwright_operator.reconciler import Reconciler
+from shardwright_operator.served_crd import ServedCrd
 
 KEY = Key("models", "llama")
 
@@ -45,7 +46,9 @@ class World:
         )
         self.claims = ClaimReader(self.cluster, self.clock)
         self.events = EventRecorder(self.cluster, self.clock, instance="test")
+        self.served = ServedCrd(self.cluster, clock_s=self.clock_s)
         self.reconciler = Reconciler(
+            served=self.served,
             store=self.store,
             decide=lambda observed, _now: self._decide(observed),
             writer=self.writer,
@@ -57,6 +60,9 @@ class World:
 
     def clock(self) -> datetime:
         return self.now
+
+    def clock_s(self) -> float:
+        return self.now.timestamp()
 
     def advance(self, seconds: float) -> None:
         self.now += timedelta(seconds=seconds)

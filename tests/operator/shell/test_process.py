@@ -33,6 +33,7 @@ from shardwright_operator.metrics import Metrics, state_of
 from shardwright_operator.observe.projection import project_resource
 from shardwright_operator.preflight import find_gang_obstacles, find_obstacles
 from shardwright_operator.queue import Run
+from shardwright_operator.served_crd import ServedCrd
 from shardwright_operator.settings import (
     LogFormat,
     LogLevel,
@@ -265,7 +266,8 @@ async def test_preflight_says_what_to_do(version: str, kinds: set[str], want: li
         async def served_kinds(self, group: str, version: str) -> frozenset[str]:
             return frozenset(kinds)
 
-    obstacles = await find_obstacles(Found())
+    cluster = Found()
+    obstacles = await find_obstacles(cluster, ServedCrd(cluster))
     assert len(obstacles) == len(want)
     assert all(part in text for part, text in zip(want, obstacles, strict=True))
 
