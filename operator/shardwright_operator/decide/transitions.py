@@ -10,9 +10,17 @@ _BAD = {
     (ConditionType.STALLED, "True"),
     (ConditionType.PLAN_ACCEPTED, "False"),
     (ConditionType.SLO_PREDICTED, "False"),
+    (ConditionType.PLAN_VERIFIED, "False"),
     (ConditionType.FIELDS_OVERRIDDEN, "True"),
 }
-_TOLD = (ConditionType.PLAN_ACCEPTED, ConditionType.SLO_PREDICTED, ConditionType.STALLED, ConditionType.READY)
+_TOLD = (
+    ConditionType.PLAN_ACCEPTED,
+    ConditionType.SLO_PREDICTED,
+    ConditionType.STALLED,
+    ConditionType.READY,
+    ConditionType.PLAN_VERIFIED,
+    ConditionType.FIELDS_OVERRIDDEN,
+)
 _QUIET = frozenset({Reason.STARTING, Reason.FORMING, Reason.SCALING_DOWN})
 """Reasons of Ready=False that every start passes through: they stand in the status, and are no news."""
 
@@ -24,7 +32,7 @@ def transition_events(
     before = {c.get("type"): c for c in old.get("conditions") or ()}
     messages: set[str] = set()
     reasons = {event.reason for event in told}
-    for type_ in (*_TOLD, ConditionType.FIELDS_OVERRIDDEN):
+    for type_ in _TOLD:
         now = next((c for c in new.get("conditions") or () if c["type"] == type_), None)
         if now is None or (now["status"], now["reason"]) == _state(before.get(type_)):
             continue

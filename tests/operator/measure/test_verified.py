@@ -122,6 +122,21 @@ def test_slowness_under_another_load_is_no_fault_of_the_plan(
     assert "the load is beyond the plan's" in message
 
 
+def test_each_turn_is_an_event_with_the_term_that_is_off(world: SimulatedWorld) -> None:
+    world.events.clear()
+    as_planned = told(world, measurement(world))
+    fewer = told(world, measurement(world, tokens=0.8))
+    # Another figure for the same term is no turn.
+    told(world, measurement(world, tokens=0.7))
+    again = told(world, measurement(world))
+
+    assert [(str(e.type), e.reason, e.message) for e in world.events] == [
+        ("Normal", *as_planned[1:]),
+        ("Warning", *fewer[1:]),
+        ("Normal", *again[1:]),
+    ]
+
+
 def test_small_changes_are_not_written(world: SimulatedWorld) -> None:
     load = under_load(world)
     told(world, measurement(world, load=load))
