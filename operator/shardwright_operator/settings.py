@@ -8,12 +8,13 @@ import os
 from collections.abc import Mapping
 from enum import StrEnum
 from importlib.metadata import PackageNotFoundError, version
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from shardwright_operator.api.engine_image import DEFAULT_IMAGE
 from shardwright_operator.api.gang import Gang
+from shardwright_operator.build.template import USER_ID
 
 ENVIRONMENT_PREFIX = "SHARDWRIGHT_"
 
@@ -94,6 +95,10 @@ class Settings(BaseModel):
         max_length=512,
         description="engine image of resources that name none",
     )
+    engine_user: Annotated[int, Field(ge=1, le=2**31 - 1)] | Literal["namespace"] = Field(
+        USER_ID,
+        description="user and group id of the engines; 'namespace' leaves both to the cluster (OpenShift)",
+    )
     ipv6: bool = Field(
         default_factory=lambda: ":" in os.environ.get("KUBERNETES_SERVICE_HOST", ""),
         description="pods have IPv6 addresses; default: whether the cluster's own Service has one",
@@ -104,6 +109,11 @@ class Settings(BaseModel):
         max_length=63,
         description="version written into revisions",
     )
+
+    @property
+    def user_id(self) -> int | None:
+        """User and group id of the engines; None leaves both to the cluster."""
+        return None if self.engine_user == "namespace" else self.engine_user
 
     @property
     def cluster_wide(self) -> bool:

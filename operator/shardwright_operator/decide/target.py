@@ -22,7 +22,12 @@ from shardwright_operator.build.digest import digest
 from shardwright_operator.build.gang_wish import GangWish
 from shardwright_operator.build.owner import Owner
 from shardwright_operator.build.revision import Revision, named
-from shardwright_operator.build.template import pod_inputs_hash, render_download, render_templates
+from shardwright_operator.build.template import (
+    USER_ID,
+    pod_inputs_hash,
+    render_download,
+    render_templates,
+)
 from shardwright_operator.decide.supply import Shortage, supply
 from shardwright_operator.observe.observed import Observed
 from shardwright_operator.observe.pools import selection_of
@@ -43,6 +48,8 @@ class DecideSettings:
     default_image: str = DEFAULT_IMAGE
     api_host: str = EVERY_ADDRESS
     """Address that engines listen on."""
+    user_id: int | None = USER_ID
+    """User and group of the engines; None leaves both to the cluster."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +95,7 @@ def choose_target(
             return _refused(latest, chosen)
         if pinned is None and (problem := _claim_problem(spec, chosen, observed.claim)):
             return _unaccepted(latest, problem, chosen)
-        draft = _Draft(chosen, inputs, default_image, settings.operator_version, settings.api_host)
+        draft = _Draft(chosen, inputs, replace(settings, default_image=default_image))
         revision = _revision(observed, spec, owner, stored, draft)
     except PlanInputError as error:
         return _invalid(latest, from_planner(error))
@@ -128,16 +135,14 @@ class _Draft(NamedTuple):
 
     chosen: Plan
     inputs: str
-    default_image: str
-    operator_version: str
-    api_host: str
+    settings: DecideSettings
 
 
 def _revision(
     observed: Observed, spec: ModelDeploymentSpec, owner: Owner, stored: Sequence[Revision], draft: _Draft
 ) -> Revision:
     """The stored revision that says exactly this, or a new one."""
-    chosen, inputs, default_image, operator_version, api_host = draft
+    chosen, inputs, settings = draft
     raw: Mapping[str, Any] = observed.resource.spec if observed.resource else {}
     pods = pod_inputs_hash(raw, chosen)
     number = stored[0].number if stored else 0
@@ -150,25 +155,26 @@ def _revision(
     if rendered is not None:
         return named(replace(rendered, number=number + 1, plan=chosen, plan_inputs=inputs), owner)
     pool = selection_of(find_gpu(chosen.gpu))
+    image, user_id = settings.default_image, settings.user_id
     leader, worker = render_templates(
-        spec, chosen, pool, owner, default_image=default_image, api_host=api_host
+        spec, chosen, pool, owner, default_image=image, user_id=user_id, api_host=settings.api_host
     )
     return named(
         Revision(
             number=number + 1,
             plan=chosen,
             pool=pool,
-            image=engine_image(spec.engine, default_image),
-            default_image=default_image,
+            image=engine_image(spec.engine, image),
+            default_image=image,
             engine_version=chosen.engine_version,
             planner_version=chosen.planner_version,
-            operator_version=operator_version,
+            operator_version=settings.operator_version,
             plan_inputs=inputs,
             pod_inputs=pods,
             members=chosen.nodes,
             leader_template=leader,
             worker_template=worker,
-            download=render_download(spec, owner, default_image=default_image),
+            download=render_download(spec, owner, default_image=image, user_id=user_id),
             gang=GangWish.of(spec.scheduling),
         ),
         owner,

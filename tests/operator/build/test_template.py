@@ -74,6 +74,20 @@ def test_user_left_to_the_cluster(owner: Owner, make_plan: Callable[..., Plan]) 
     }
 
 
+def test_all_that_is_written_by_default_lies_on_volumes_that_any_user_may_write_to(
+    owner: Owner, two_nodes: Plan
+) -> None:
+    """An emptyDir has mode 0777; a folder of the image, or of the root of the file system, is root's."""
+    templates = render_templates(parse_spec(BASE), two_nodes, PoolSelection(), owner, user_id=None)
+    for template in filter(None, templates):
+        (engine,) = template["spec"]["containers"]
+        writable = {v["name"] for v in template["spec"]["volumes"] if "emptyDir" in v}
+        mounts = [f"{m['mountPath']}/" for m in engine["volumeMounts"] if m["name"] in writable]
+        folders = [e["value"] for e in engine["env"] if e.get("value", "").startswith("/")]
+        assert {"HOME", "TMPDIR", "VLLM_CACHE_ROOT"} <= {e["name"] for e in engine["env"]}
+        assert [f for f in folders if not f"{f}/".startswith(tuple(mounts))] == []
+
+
 def test_unknown_engine_is_refused(owner: Owner, pool: PoolSelection, make_plan: Callable[..., Plan]) -> None:
     spec = parse_spec({**BASE, "engine": {"image": "registry.example:5000/vllm:nightly"}})
     with pytest.raises(SpecError, match=r"0\.32"):

@@ -1,5 +1,6 @@
 """A cached model: one Job before any GPU is taken, and every way in which it does not get there."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -86,6 +87,18 @@ def test_no_group_before_the_model_is_there(world: SimulatedWorld) -> None:
             "message": "the model is on the shared claim",
         },
     }
+
+
+def test_user_ids_are_left_to_the_cluster() -> None:
+    """As OpenShift's restricted-v2 demands: of the download's pod and of the engine's."""
+    other = SimulatedWorld(CACHED)
+    other.settings = replace(other.settings, user_id=None)
+    other.settle()
+    report(other, succeeded=1, **ended("Complete"))
+    other.settle()
+    pods = [job_of(other), *other.of_kind("StatefulSet").values()]
+    secured = [pod["spec"]["template"]["spec"]["securityContext"] for pod in pods]
+    assert secured == 2 * [{"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}]
 
 
 def test_nothing_is_written_twice(world: SimulatedWorld) -> None:

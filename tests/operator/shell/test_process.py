@@ -76,12 +76,25 @@ def test_flags_win_over_variables_and_variables_over_defaults() -> None:
 
 
 @pytest.mark.parametrize(
+    ("arguments", "want"),
+    [
+        pytest.param((), 1000, id="by default"),
+        pytest.param(("--engine-user", "2000"), 2000, id="another"),
+        pytest.param(("--engine-user", "namespace"), None, id="the cluster's choice"),
+    ],
+)
+def test_user_of_the_engines(arguments: tuple[str, ...], want: int | None) -> None:
+    assert settings_from(parsed(*arguments), {}).user_id == want
+
+
+@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         pytest.param(("--workers", "many"), "--workers (or SHARDWRIGHT_WORKERS)", id="not a number"),
         pytest.param(("--health-port", "70000"), "--health-port", id="out of range"),
         pytest.param(("--log-format", "xml"), "--log-format", id="not one of"),
         pytest.param(("--gangs", "Slurm"), "--gangs", id="not a gang scheduler"),
+        pytest.param(("--engine-user", "0"), "--engine-user", id="root"),
     ],
 )
 def test_bad_settings_are_refused_by_name(arguments: tuple[str, ...], message: str) -> None:
