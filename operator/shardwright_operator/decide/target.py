@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from shardwright_operator.api.constants import Reason
 from shardwright_operator.api.engine_image import DEFAULT_IMAGE, engine_image
 from shardwright_operator.api.errors import SpecError, from_planner
-from shardwright_operator.api.plan_request import plan_request
+from shardwright_operator.api.plan_request import node_rdma, plan_request
 from shardwright_operator.api.v1alpha1 import ModelDeploymentSpec
 from shardwright_operator.build.command import EVERY_ADDRESS
 from shardwright_operator.build.digest import digest
@@ -116,10 +116,15 @@ def memoised_plan(request: PlanRequest) -> Plan:
 
 
 def _plan_inputs(spec: ModelDeploymentSpec, wish: PlanRequest) -> str:
-    """Hash of what the spec asks of the planner. The operator's default image is no part of it."""
+    """Hash of what the spec asks of the planner. The operator's default image is no part of it.
+
+    A network with or without RDMA makes another plan: other predictions, and other warnings.
+    """
     if spec.engine.image is None and spec.engine.version is None:
         wish = replace(wish, engine=replace(wish.engine, version=""))
-    return digest([input_hash(wish), spec.hardware.to_wire(), spec.network.node_bandwidth_gbps])
+    rdma = node_rdma(spec)
+    network = [spec.network.node_bandwidth_gbps, *(() if rdma is None else (rdma,))]
+    return digest([input_hash(wish), spec.hardware.to_wire(), *network])
 
 
 def _can_run(revision: Revision, spec: ModelDeploymentSpec, observed: Observed) -> bool:
