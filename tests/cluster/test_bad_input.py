@@ -20,7 +20,7 @@ from operator_process import MDEP, OperatorAccount, crd, operator_account
 from pod_trace import PodTrace
 from shardwright_operator.apply import claims, notes
 from shardwright_operator.cli import main
-from shardwright_operator.decide import deployment
+from shardwright_operator.decide import claim
 
 __all__ = ["crd", "operator_account"]
 
@@ -45,7 +45,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Names that others hold and refused writes are tried again after a second, absent claims too."""
     monkeypatch.setattr(notes, "FIRST_DELAY_S", 1.0)
     monkeypatch.setattr(claims, "MISSING_S", 0.2)
-    monkeypatch.setattr(deployment, "VOLUME_POLL_S", 0.5)
+    monkeypatch.setattr(claim, "POLL_S", 0.5)
 
 
 REFUSED_SPECS = {
@@ -245,7 +245,7 @@ def test_claim_that_appears_later(
     llama = Deployed(api, namespace, {**LLAMA_405B, "model": from_claim("weights")}).create()
     message = llama.wait("Reconciling", "True", "WaitingForVolume")
 
-    assert message == "the claim 'weights' of spec.model.source.persistentVolumeClaim does not exist yet"
+    assert message == "the claim 'weights' of spec.model.source.persistentVolumeClaim does not exist"
     assert llama.condition("Stalled") == ("", "")
     make_claim("weights", "ReadWriteMany")
     llama.wait_ready()

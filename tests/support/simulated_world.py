@@ -11,7 +11,7 @@ from shardwright_operator.api.gang import Gang
 from shardwright_operator.decide import DecideSettings, decide
 from shardwright_operator.decide.decision import Apply, Decision, Delete, Event, GoneClaim, PodClaim, SetClaim
 from shardwright_operator.observe.store import Store
-from shardwright_operator.observe.views import Key
+from shardwright_operator.observe.views import ClaimView, Key
 from simulated_cluster import NAMESPACE, SimulatedCluster
 
 __all__ = ["NAMESPACE", "SimulatedWorld"]
@@ -37,6 +37,8 @@ class SimulatedWorld(SimulatedCluster):
         self.events: list[Event] = []
         self.writes: list[str] = []
         self.settings = DecideSettings(operator_version="1.0.0")
+        self.claim: ClaimView | None = None
+        """What a GET of the claim that the spec names answers; None: the spec names none."""
         self.key = Key(NAMESPACE, name)
         self._sees_gpus = sees_gpus and not one_namespace
         self._one_namespace = one_namespace
@@ -95,7 +97,8 @@ class SimulatedWorld(SimulatedCluster):
     # -- the operator ---------------------------------------------------------------------------------
 
     def decision(self, key: Key | None = None) -> Decision:
-        return decide(self.store.observe(key or self.key), self.now, self.settings)
+        observed = self.store.observe(key or self.key, claim=self.claim)
+        return decide(observed, self.now, self.settings)
 
     def reconcile(self, key: Key | None = None, *, die_after: int | None = None) -> Decision:
         """One pass; with ``die_after`` the operator dies after so many of its writes."""

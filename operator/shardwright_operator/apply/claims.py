@@ -41,7 +41,8 @@ class ClaimReader:
             seconds = MISSING_S
         else:
             modes = tuple((body.get("spec") or {}).get("accessModes") or ())
-            view = ClaimView(name=name, state=ClaimState.FOUND, access_modes=modes)
+            created = str(body["metadata"].get("creationTimestamp") or "")
+            view = ClaimView(name=name, state=ClaimState.FOUND, access_modes=modes, created=created)
             seconds = FOUND_S
         if len(self._kept) >= KEPT:
             self._kept.clear()

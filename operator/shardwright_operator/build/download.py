@@ -83,8 +83,19 @@ def job_name(owner: Owner, spec: Mapping[str, Any]) -> str:
     (container,) = pod["containers"]
     words = container["args"]
     endpoint = next((e.get("value") for e in container["env"] if e["name"] == "HF_ENDPOINT"), None)
-    claim = next(v["persistentVolumeClaim"] for v in pod["volumes"] if v["name"] == "model")
-    return names.download_job(owner.name, digest([words[words.index("download") :], endpoint, claim]))
+    return names.download_job(owner.name, digest([words[words.index("download") :], endpoint, _claim(pod)]))
+
+
+def claim_name(spec: Mapping[str, Any]) -> str:
+    """Name of the claim that the Job with this spec writes to."""
+    return str(_claim(spec["template"]["spec"])["claimName"])
+
+
+def _claim(pod: Mapping[str, Any]) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = next(
+        volume["persistentVolumeClaim"] for volume in pod["volumes"] if volume["name"] == "model"
+    )
+    return found
 
 
 def download_job(owner: Owner, spec: Mapping[str, Any], *, retry: str) -> Manifest:

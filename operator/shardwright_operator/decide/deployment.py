@@ -6,20 +6,17 @@ from datetime import datetime
 from typing import Any
 
 from shardwright_operator.api.constants import GroupPhase, Reason
-from shardwright_operator.api.errors import SpecError
-from shardwright_operator.api.lifecycle_spec import RecoverySpec, RolloutSpec
-from shardwright_operator.api.pod_spec import NetworkSpec, SchedulingSpec
 from shardwright_operator.api.status import cut_to_bounds
-from shardwright_operator.api.v1alpha1 import ModelDeploymentSpec, parse_spec
 from shardwright_operator.build.network import group_network
-from shardwright_operator.build.owner import Owner
 from shardwright_operator.build.revision import Revision, to_manifest
-from shardwright_operator.decide.admission import LOOK_AGAIN_S, Admission
+from shardwright_operator.decide import claim
+from shardwright_operator.decide.admission import LOOK_AGAIN_S
 from shardwright_operator.decide.children import child_deletes, shared_writes
+from shardwright_operator.decide.course import Course, Wishes, find_course
 from shardwright_operator.decide.decision import Decision, Event, EventType, Write
 from shardwright_operator.decide.download import Download, decide_download, model_section
 from shardwright_operator.decide.fleet import Fleet, decide_fleet, possible_indices
-from shardwright_operator.decide.history import History, read_history, revision_deletes
+from shardwright_operator.decide.history import revision_deletes
 from shardwright_operator.decide.obstacles import (
     UNDONE_SHOWN,
     conflicts,
@@ -29,16 +26,13 @@ from shardwright_operator.decide.obstacles import (
 )
 from shardwright_operator.decide.progress import Progress, progress_of
 from shardwright_operator.decide.scene import GroupStep, Scene
-from shardwright_operator.decide.target import DecideSettings, Target, choose_target, invalid_target
+from shardwright_operator.decide.target import DecideSettings
 from shardwright_operator.decide.transitions import arrivals, transition_events
 from shardwright_operator.observe.observed import Observed
-from shardwright_operator.observe.views import ResourceView
 from shardwright_operator.status.conditions import Condition
+from shardwright_operator.status.group import GroupState
 from shardwright_operator.status.report import Findings, Problem, same_status, status_of
 from shardwright_operator.status.verified import measured_section, plan_verified
-
-VOLUME_POLL_S = 15.0
-"""A claim is not watched: its absence is looked at again after this time."""
 
 
 def decide(observed: Observed, now: datetime, settings: DecideSettings) -> Decision:
@@ -46,120 +40,118 @@ def decide(observed: Observed, now: datetime, settings: DecideSettings) -> Decis
     resource = observed.resource
     if resource is None or resource.deleting:
         return Decision()
-    owner = Owner(name=resource.key.name, namespace=resource.key.namespace, uid=resource.uid)
-    history = read_history(observed, resource.uid)
-    spec, target = _target(observed, resource, owner, history, settings)
-    wishes = _Wishes.of(spec, resource)
-    indices = possible_indices(observed, wishes.groups + wishes.rollout.surge_groups)
-    observed = replace(observed, notes=notes_that_matter(observed, target.revision, indices))
-    findings = Findings(
-        resource=resource,
-        verdict=target.verdict,
-        groups=(),
-        wanted_groups=wishes.groups,
-        revision=target.revision.name if target.revision else "",
-        image=target.revision.image if target.revision else "",
-        problems=(*conflicts(observed, resource), *refusals(observed, now)),
-        overrides=overrides(observed, now),
-        paused=wishes.rollout.is_paused,
-    )
-    if target.revision is None:
+    course = find_course(observed, resource, settings)
+    groups = possible_indices(observed, course.wishes.most_groups)
+    observed = replace(observed, notes=notes_that_matter(observed, course.target.revision, groups))
+    findings = _findings(course, observed, now)
+    target = course.target.revision
+    if target is None:
         return _with_retries(_report(findings, now), observed, now)
-    measured = measured_section(resource.status.get("measured"), observed.measurement, target.revision)
-    download = decide_download(observed, owner, target.revision, now, retry=resource.retry)
-    gang = _gang_problem(observed, target.revision)
-    gate = gang or (download.problem if download is not None else None)
-    findings = replace(
-        findings,
-        problems=(*findings.problems, *((download.problem,) if download and download.problem else ())),
-        conditions=tuple(_verdicts(target.revision, download, measured)),
-        sections={**model_section(spec, download), **({"measured": measured} if measured else {})},
-    )
-    scene = Scene(
-        observed=observed,
-        owner=owner,
-        now=now,
-        target=target.revision,
-        revisions={**history.readable, target.revision.name: target.revision},
-        unreadable=history.unreadable,
-        fallback=history.fallback(target.revision),
-        admission=wishes.admission(observed, now),
-        recovery=wishes.recovery,
-        held=wishes.rollout.is_paused or gate is not None,
-        retry=resource.retry,
-        gate=gate,
-    )
-    fleet, scene, progress = _fleet(scene, wishes)
+    needs = _needs(course, target, observed, now)
+    fleet, scene, progress = _fleet(_scene(course, target, needs, observed, now), course.wishes)
     steps = (*fleet.staying.values(), *fleet.going.values())
+    states = tuple(step.state for step in steps)
     findings = replace(
         findings,
-        groups=tuple(step.state for step in steps),
-        problems=(*findings.problems, *_held_up_by(gang, steps), *_problems(progress)),
+        groups=states,
+        problems=(
+            *findings.problems,
+            *_held_up_by(needs.gang, states),
+            *claim.held_back(needs.claim, states),
+            *needs.download_problem,
+            *_problems(progress),
+        ),
         holdup=fleet.holdup,
+        conditions=needs.conditions,
+        sections=needs.sections,
     )
     if any(problem.reason is Reason.NAME_CONFLICT for problem in findings.problems):
-        # Half of a group must not run beside somebody else's object. Nothing else is touched until that goes.
-        halves = [step for step in steps if step.state.reason is Reason.WRITE_REFUSED]
-        writes = tuple(w for step in halves for w in (step.leader, step.worker) if w is not None)
-        return _with_retries(_report(findings, now, (writes,) if writes else ()), observed, now)
-    stages = _stages(scene, wishes, fleet, target, history, download=download)
-    warnings = _network_warnings(spec, target) if spec is not None and target.is_new else ()
+        return _with_retries(_report(findings, now, _halves(steps)), observed, now)
+    stages = _stages(course, scene, fleet, needs.download)
     look_again_s = [s for s in (progress.due_in_s, LOOK_AGAIN_S if fleet.holdup else None) if s is not None]
-    decision = _report(findings, now, stages, steps, warnings)
+    decision = _report(findings, now, stages, steps, _network_warnings(course))
     return _with_retries(_sooner(decision, look_again_s), observed, now)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Wishes:
-    """The parts of the spec that hold also while the rest of it is refused.
+class _Needs:
+    """What a group needs besides its GPUs, and what its engine says of itself."""
 
-    Of a spec that cannot be read only the number of groups is taken. Nothing is rolled out meanwhile, and the
-    policies stay as they are: a typo elsewhere must not open an API that ``network.clients`` had closed.
-    """
+    gang: Problem | None
+    """Why the scheduler that the spec asks for cannot place it."""
+    claim: Problem | None
+    """Why the claim that holds the model, or is to hold it, cannot be mounted."""
+    download: Download | None
+    conditions: tuple[Condition, ...]
+    sections: Mapping[str, Any]
 
-    groups: int
-    rollout: RolloutSpec
-    recovery: RecoverySpec
-    network: NetworkSpec | None
-    scheduling: SchedulingSpec | None
+    @property
+    def download_problem(self) -> tuple[Problem, ...]:
+        """Why the model is not there yet, if it is to be downloaded."""
+        problem = self.download.problem if self.download is not None else None
+        return () if problem is None else (problem,)
 
-    @classmethod
-    def of(cls, spec: ModelDeploymentSpec | None, resource: ResourceView) -> "_Wishes":
-        if spec is not None:
-            return cls(
-                groups=spec.replicas,
-                rollout=spec.rollout,
-                recovery=spec.recovery,
-                network=spec.network,
-                scheduling=spec.scheduling,
-            )
-        replicas = resource.spec.get("replicas", 1)
-        return cls(
-            groups=replicas if isinstance(replicas, int) and replicas >= 0 else 1,
-            rollout=RolloutSpec(paused=True),
-            recovery=RecoverySpec(),
-            network=None,
-            scheduling=None,
-        )
+    @property
+    def gate(self) -> Problem | None:
+        """Why no group may start with the target yet; without its claim a download tells less."""
+        found = (self.gang, self.claim, *self.download_problem)
+        return next((problem for problem in found if problem is not None), None)
 
-    def admission(self, observed: Observed, now: datetime) -> Admission:
-        """A queue for GPUs in which nobody has been let in yet."""
-        return Admission(observed, now, self.scheduling)
+    @property
+    def holds(self) -> bool:
+        """Whether a group that comes back comes to what it ran before: that needs nothing of this."""
+        return self.gang is not None or bool(self.download_problem)
 
 
-def _target(
-    observed: Observed, resource: ResourceView, owner: Owner, history: History, settings: DecideSettings
-) -> tuple[ModelDeploymentSpec | None, Target]:
-    revisions = tuple(history.readable.values())
-    try:
-        spec = parse_spec(resource.spec)
-    except SpecError as error:
-        return None, invalid_target(revisions, error)
-    serving = any(pod.node_rank == 0 and pod.ready for pod in observed.pods)
-    return spec, choose_target(observed, spec, owner, revisions, serving=serving, settings=settings)
+def _findings(course: Course, observed: Observed, now: datetime) -> Findings:
+    """What can be said before any group is looked at."""
+    resource, revision = course.resource, course.target.revision
+    return Findings(
+        resource=resource,
+        verdict=course.target.verdict,
+        groups=(),
+        wanted_groups=course.wishes.groups,
+        revision=revision.name if revision else "",
+        image=revision.image if revision else "",
+        problems=(*conflicts(observed, resource), *refusals(observed, now)),
+        overrides=overrides(observed, now),
+        paused=course.wishes.rollout.is_paused,
+    )
 
 
-def _fleet(scene: Scene, wishes: _Wishes) -> tuple[Fleet, Scene, Progress]:
+def _needs(course: Course, target: Revision, observed: Observed, now: datetime) -> _Needs:
+    resource, spec = course.resource, course.spec
+    measured = measured_section(resource.status.get("measured"), observed.measurement, target)
+    download = decide_download(observed, course.owner, target, now, retry=resource.retry)
+    asked = spec if course.target.verdict.accepted else None
+    return _Needs(
+        gang=_gang_problem(observed, target),
+        claim=None if asked is None else claim.claim_problem(asked, target.plan, observed.claim),
+        download=download,
+        conditions=tuple(_verdicts(target, download, measured)),
+        sections={**model_section(spec, download), **({"measured": measured} if measured else {})},
+    )
+
+
+def _scene(course: Course, target: Revision, needs: _Needs, observed: Observed, now: datetime) -> Scene:
+    wishes, history = course.wishes, course.history
+    return Scene(
+        observed=observed,
+        owner=course.owner,
+        now=now,
+        target=target,
+        revisions={**history.readable, target.name: target},
+        unreadable=history.unreadable,
+        fallback=history.fallback(target),
+        admission=wishes.admission(observed, now),
+        recovery=wishes.recovery,
+        held=wishes.rollout.is_paused or needs.holds,
+        retry=course.resource.retry,
+        gate=needs.gate,
+    )
+
+
+def _fleet(scene: Scene, wishes: Wishes) -> tuple[Fleet, Scene, Progress]:
     """The groups' steps, and the scene that they were decided in; a target that does not come up is held."""
     fleet = decide_fleet(scene, wishes.groups, wishes.rollout, stalled=scene.gate is not None)
     states = [step.state for step in fleet.staying.values()]
@@ -188,23 +180,27 @@ def _gang_problem(observed: Observed, target: Revision) -> Problem | None:
     return Problem(reason=Reason.GANG_UNAVAILABLE, message=message, stalled=True)
 
 
-def _held_up_by(problem: Problem | None, steps: Iterable[GroupStep]) -> tuple[Problem, ...]:
+def _held_up_by(problem: Problem | None, groups: Iterable[GroupState]) -> tuple[Problem, ...]:
     """The problem, if a group is held up by it: those that serve already are not."""
-    serve = all(step.state.available and step.state.current for step in steps)
+    serve = all(group.available and group.current for group in groups)
     return () if problem is None or serve else (problem,)
 
 
+def _halves(steps: Iterable[GroupStep]) -> tuple[tuple[Write, ...], ...]:
+    """What takes halves of groups down: none must run beside an object of somebody else that has the name of
+    its other half. Nothing else is touched until that goes.
+    """
+    halves = (step for step in steps if step.state.reason is Reason.WRITE_REFUSED)
+    writes = tuple(write for step in halves for write in (step.leader, step.worker) if write is not None)
+    return (writes,) if writes else ()
+
+
 def _stages(
-    scene: Scene,
-    wishes: _Wishes,
-    fleet: Fleet,
-    target: Target,
-    history: History,
-    *,
-    download: Download | None,
+    course: Course, scene: Scene, fleet: Fleet, download: Download | None
 ) -> tuple[tuple[Write, ...], ...]:
     """The writes in an order that is safe to be cut anywhere: records first, deletions last."""
-    revision = scene.write(to_manifest(scene.target, scene.owner)) if target.is_new else None
+    wishes = course.wishes
+    revision = scene.write(to_manifest(scene.target, scene.owner)) if course.target.is_new else None
     members = {index: step.state.members for index, step in fleet.staying.items()}
     steps = (*fleet.staying.values(), *fleet.going.values())
     # Who goes is told so before others are made: sent together, a new group was there before the one whose
@@ -226,7 +222,7 @@ def _stages(
         (
             *(delete for step in steps for delete in step.deletes),
             *child_deletes(scene, (*fleet.staying, *fleet.going)),
-            *revision_deletes(scene, history, kept=wishes.rollout.revisions_kept),
+            *revision_deletes(scene, course.history, kept=wishes.rollout.revisions_kept),
         ),
     ]
     kept = (tuple(write for write in stage if write is not None) for stage in stages)
@@ -243,11 +239,12 @@ def _verdicts(
         yield plan_verified(revision.plan, measured)
 
 
-def _network_warnings(spec: ModelDeploymentSpec, target: Target) -> tuple[Event, ...]:
-    """What a person should know about the network that the new revision asks for."""
-    if not target.verdict.accepted or target.revision is None:
+def _network_warnings(course: Course) -> tuple[Event, ...]:
+    """What a person should know about the network that a new revision asks for."""
+    target = course.target
+    if course.spec is None or not (target.is_new and target.verdict.accepted) or target.revision is None:
         return ()
-    texts = group_network(spec, target.revision.plan).warnings
+    texts = group_network(course.spec, target.revision.plan).warnings
     return tuple(
         Event(type=EventType.WARNING, reason=str(Reason.NETWORK_WARNING), message=text) for text in texts
     )
@@ -278,8 +275,9 @@ def _report(
     status = cut_to_bounds(status_of(findings, now))
     told = (*warnings, *(event for step in steps for event in step.events))
     times = [step.requeue_after_s for step in steps if step.requeue_after_s is not None]
-    if findings.verdict.reason is Reason.WAITING_FOR_VOLUME:
-        times.append(VOLUME_POLL_S)
+    reasons = {findings.verdict.reason, *(problem.reason for problem in findings.problems)}
+    if reasons & {Reason.WAITING_FOR_VOLUME, Reason.VOLUME_NOT_SHARED}:
+        times.append(claim.POLL_S)
     return Decision(
         stages=stages,
         confirm=tuple(claim for step in steps for claim in step.confirm),

@@ -14,7 +14,13 @@ from typing import Any
 
 from shardwright_operator.api.constants import ConditionType, Reason
 from shardwright_operator.api.v1alpha1 import ModelDeploymentSpec
-from shardwright_operator.build.download import ATTEMPTS, download_job, job_annotations, job_name
+from shardwright_operator.build.download import (
+    ATTEMPTS,
+    claim_name,
+    download_job,
+    job_annotations,
+    job_name,
+)
 from shardwright_operator.build.model_files import origin
 from shardwright_operator.build.owner import Owner
 from shardwright_operator.build.revision import Revision
@@ -22,7 +28,14 @@ from shardwright_operator.decide.decision import Apply, Delete
 from shardwright_operator.decide.drift import needed_write
 from shardwright_operator.launcher.causes import cause_of
 from shardwright_operator.observe.observed import Observed
-from shardwright_operator.observe.views import ChildKind, ChildView, JobPhase, JobView, LoaderView
+from shardwright_operator.observe.views import (
+    ChildKind,
+    ChildView,
+    ClaimView,
+    JobPhase,
+    JobView,
+    LoaderView,
+)
 from shardwright_operator.status.conditions import Condition
 from shardwright_operator.status.report import Problem
 
@@ -63,7 +76,11 @@ def decide_download(
         write = needed_write(manifest, None, observed.notes.get(place), now)
         return _waiting(name, bytes_, Reason.DOWNLOADING, "the download has not begun", write=write)
     if child.job.phase is JobPhase.COMPLETE:
-        return _complete(name, bytes_, child.job)
+        if not _is_younger(observed.claim, claim_name(spec), child.job):
+            return _complete(name, bytes_, child.job)
+        delete = Delete(kind=ChildKind.JOB, name=name, uid=child.uid, why="its claim was made anew since")
+        text = "the claim was made anew since the download, which begins again"
+        return _waiting(name, bytes_, Reason.DOWNLOADING, text, delete=None if child.deleting else delete)
     if child.deleting:
         return _waiting(name, bytes_, Reason.DOWNLOADING, "the download begins anew")
     failed = child.job.phase is JobPhase.FAILED
@@ -92,6 +109,11 @@ def model_section(spec: ModelDeploymentSpec | None, download: Download | None) -
 def _is_of(child: ChildView, wanted: Mapping[str, str]) -> bool:
     """Whether a Job that did not succeed was made from this wish; that nobody retries is no other wish."""
     return all(child.annotations.get(key) == value for key, value in wanted.items())
+
+
+def _is_younger(claim: ClaimView | None, name: str, job: JobView) -> bool:
+    """Whether the claim was made after the download to one of its name; one with the files costs a check."""
+    return claim is not None and claim.name == name and claim.created > job.completed != ""
 
 
 def _complete(name: str, bytes_: int, job: JobView) -> Download:

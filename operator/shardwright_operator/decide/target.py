@@ -28,15 +28,12 @@ from shardwright_operator.build.template import (
     render_download,
     render_templates,
 )
+from shardwright_operator.decide.claim import claim_problem
 from shardwright_operator.decide.supply import Shortage, supply
 from shardwright_operator.observe.observed import Observed
 from shardwright_operator.observe.pools import selection_of
-from shardwright_operator.observe.views import ClaimState, ClaimView
 from shardwright_operator.status.report import PlanVerdict, Problem
 from shardwright_planner import Plan, PlanInputError, PlanRequest, find_gpu, input_hash, plan
-
-CLAIM_MODES_FOR_A_CACHE = frozenset({"ReadWriteMany"})
-CLAIM_MODES_FOR_SEVERAL_NODES = frozenset({"ReadWriteMany", "ReadOnlyMany"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +90,7 @@ def choose_target(
             chosen = memoised_plan(replace(wish, pools=offer))
         if not chosen.feasible:
             return _refused(latest, chosen)
-        if pinned is None and (problem := _claim_problem(spec, chosen, observed.claim)):
+        if pinned is None and (problem := claim_problem(spec, chosen, observed.claim)):
             return _unaccepted(latest, problem, chosen)
         draft = _Draft(chosen, inputs, replace(settings, default_image=default_image))
         revision = _revision(observed, spec, owner, stored, draft)
@@ -184,28 +181,6 @@ def _revision(
         ),
         owner,
     )
-
-
-def _claim_problem(spec: ModelDeploymentSpec, chosen: Plan, claim: ClaimView | None) -> Problem | None:
-    if claim is None:
-        return None
-    cached = spec.storage.model_cache is not None
-    field = "spec.storage.modelCache" if cached else "spec.model.source.persistentVolumeClaim"
-    if claim.state is ClaimState.MISSING:
-        text = f"the claim {claim.name!r} of {field} does not exist yet"
-        return Problem(reason=Reason.WAITING_FOR_VOLUME, message=text, stalled=False)
-    pods = chosen.nodes * max(1, spec.replicas)
-    # A cache must be written to before it is read.
-    usable = CLAIM_MODES_FOR_A_CACHE if cached else CLAIM_MODES_FOR_SEVERAL_NODES
-    if pods == 1 or usable & set(claim.access_modes):
-        return None
-    error = SpecError(
-        field=f"{field}.claimName",
-        value=claim.name,
-        limit=f"its access modes are {', '.join(claim.access_modes)} and {pods} pods on {pods} nodes need it",
-        remedy=f"use a claim with {' or '.join(sorted(usable))}",
-    )
-    return Problem(reason=Reason.VOLUME_NOT_SHARED, message=str(error), stalled=True)
 
 
 def _keep(revision: Revision, latest: Revision | None) -> Target:

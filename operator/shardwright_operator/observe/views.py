@@ -263,6 +263,8 @@ class ClaimView:
     name: str
     state: ClaimState
     access_modes: tuple[str, ...] = ()
+    created: str = ""
+    """RFC 3339, as the API server wrote it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
