@@ -7,7 +7,7 @@ import pytest
 from engine_parser import ParserService
 from group_matrix import Sizes, pinned_spec
 from rendered_group import RenderedGroup, rendered_group, variables, words_for_this_machine
-from shardwright_operator.build.command import RAY_PORT
+from shardwright_operator.build.ports import Ports
 from synthetic_models import ModelFolders, synthetic_config
 
 pytestmark = pytest.mark.engine
@@ -84,7 +84,7 @@ def test_every_variable_that_is_set_is_known_to_the_engine(vllm: ParserService, 
 
 def test_ray_starts_the_same_engine_on_the_leader(vllm: ParserService, models: ModelFolders) -> None:
     group = _group(models, Sizes(tensor=2, pipeline=2, gpus=2, executor="ray"))
-    address = f"model-0-leader-0.model-0-ranks.serving.svc:{RAY_PORT}"
+    address = f"model-0-leader-0.model-0-ranks.serving.svc:{Ports(api=8000).ray}"
     leader, worker = group.ranks
     launcher = leader.launcher[leader.launcher.index("ray") :]
     assert leader.words[leader.words.index("ray") :] == worker.words[worker.words.index("ray") :]

@@ -5,7 +5,7 @@ import pytest
 from engine_parser import ParserService
 from group_matrix import LENGTH, GroupCase, group_cases
 from rendered_group import Rank, RenderedGroup, rendered_group, variables, words_for_this_machine
-from shardwright_operator.build.command import DATA_PARALLEL_PORT, MASTER_PORT
+from shardwright_operator.build.ports import Ports
 from synthetic_models import ModelFolders
 
 pytestmark = pytest.mark.engine
@@ -62,6 +62,7 @@ def _expected(case: GroupCase, group: RenderedGroup, rank: Rank) -> dict[str, ob
     leader = rank.env.get("LEADER_ADDRESS", "127.0.0.1")
     spanned = max(1, engine_ranks // plan.gpus_per_node) if grouped else 1
     here = sizes.data * engine_ranks // plan.nodes if grouped else engine_ranks * sizes.data
+    ports = Ports(api=8000)
     return {
         "tensorParallel": sizes.tensor,
         "pipelineParallel": sizes.pipeline,
@@ -75,9 +76,9 @@ def _expected(case: GroupCase, group: RenderedGroup, rank: Rank) -> dict[str, ob
         "nodeRank": rank.index if grouped else 0,
         "nodeRankWithinDataRank": rank.index % spanned if grouped else 0,
         "masterAddress": leader if grouped else "127.0.0.1",
-        "masterPort": MASTER_PORT if grouped else 29501,
+        "masterPort": ports.master if grouped else 29501,
         "dataParallelAddress": leader if grouped and sizes.data > 1 else "127.0.0.1",
-        "dataParallelPort": DATA_PARALLEL_PORT,
+        "dataParallelPort": ports.data_parallel,
         "headless": grouped and rank.index > 0,
         "executor": "mp",
         "maxModelLength": LENGTH,
@@ -88,6 +89,6 @@ def _expected(case: GroupCase, group: RenderedGroup, rank: Rank) -> dict[str, ob
         "servedName": "tiny",
         "architecture": case.config["architectures"][0],
         "stageLayers": [stage.layers for stage in plan.stages],
-        "port": 8000,
+        "port": ports.api,
         "shutdownTimeout": 30,
     }

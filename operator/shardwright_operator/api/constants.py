@@ -75,6 +75,8 @@ class Annotation:
     """RFC 3339 time of the first start since the group last served, or since its revision changed."""
     CONTENT = f"{GROUP}/content"
     """Of a download's Job: hash of the spec that it was made from."""
+    PORT_BLOCK = f"{GROUP}/port-block"
+    """Of pods on the nodes' network: number of the block of ports that their resource has."""
     RETRY = f"{GROUP}/retry"
     """Set by a person on the ModelDeployment; a new value gives a failed group a fresh start."""
 

@@ -218,7 +218,9 @@ class EngineSpec(ApiRecord):
         default=None, description="Secrets with registry credentials.", json_schema_extra=map_of("name")
     )
     port: Annotated[Int, Field(ge=1024, le=65_535)] | None = Field(
-        default=None, description=f"Port of the engine's API; {DEFAULT_PORT} when absent."
+        default=None,
+        description=f"Port of the engine's API; when absent {DEFAULT_PORT}, or with network.hostNetwork one "
+        "of the resource's own.",
     )
     gpu_memory_utilization: Annotated[Number, Field(ge=0.05, le=1.0)] | None = Field(
         default=None,
@@ -234,7 +236,7 @@ class EngineSpec(ApiRecord):
 
     @property
     def api_port(self) -> int:
-        """The port of the engine's API."""
+        """The port of the engine's API in a pod's own network."""
         return self.port or DEFAULT_PORT
 
     @property

@@ -99,7 +99,8 @@ class NetworkSpec(ApiRecord):
         default=None, description="RDMA devices of each pod; 1 when absent."
     )
     host_network: Flag | None = Field(
-        default=None, description="Run the pods in the node's network namespace."
+        default=None,
+        description="Run the pods in the node's network namespace, on ports of the resource's own.",
     )
     node_bandwidth_gbps: Annotated[Int, Field(ge=1, le=12_800)] | None = Field(
         default=None,

@@ -17,15 +17,13 @@ from shardwright_operator.build.model_files import (
     revision_words,
     template_words,
 )
+from shardwright_operator.build.ports import Ports
 from shardwright_operator.build.resources import RAY_OBJECT_STORE_BYTES, uses_ray
 from shardwright_planner.engine import find_engine
 from shardwright_planner.plan import Plan
 
 __all__ = ["MODEL_FOLDER", "engine_command"]
 
-MASTER_PORT = 29500
-DATA_PARALLEL_PORT = 29550
-RAY_PORT = 6379
 DRAIN_S = 30
 """How long a leader that is told to stop finishes running requests (``--shutdown-timeout``, vLLM 0.18+)."""
 EVERY_ADDRESS = "0.0.0.0"  # noqa: S104 - inside the pod; the NetworkPolicy decides who gets there
@@ -36,7 +34,13 @@ NODE_RANK = "$(NODE_RANK)"
 
 
 def engine_command(
-    spec: ModelDeploymentSpec, plan: Plan, role: Role, *, startup_s: int, api_host: str = EVERY_ADDRESS
+    spec: ModelDeploymentSpec,
+    plan: Plan,
+    role: Role,
+    *,
+    startup_s: int,
+    ports: Ports,
+    api_host: str = EVERY_ADDRESS,
 ) -> list[str]:
     """The words of one rank's command, the program first.
 
@@ -45,15 +49,15 @@ def engine_command(
     """
     _check_layout(spec, plan)
     serve = ["vllm", "serve", model_argument(spec)]
-    words = [*serve, *_sizes(plan), *_model(spec, plan), *_limits(plan), *_server(spec, api_host)]
+    words = [*serve, *_sizes(plan, ports), *_model(spec, plan), *_limits(plan), *_server(api_host, ports)]
     extra = list(spec.engine.extra_args or ())
     if plan.nodes == 1:
         return [*words, *extra]
     words += ["--distributed-timeout-seconds", str(startup_s)]
     if uses_ray(spec, plan):
-        return [*_symmetric_run(plan), *words, "--distributed-executor-backend", "ray", *extra]
+        return [*_symmetric_run(plan, ports), *words, "--distributed-executor-backend", "ray", *extra]
     headless = [] if role is Role.LEADER else ["--headless"]
-    return [*words, *_ranks(plan), *headless, *extra]
+    return [*words, *_ranks(plan, ports), *headless, *extra]
 
 
 def _check_layout(spec: ModelDeploymentSpec, plan: Plan) -> None:
@@ -75,33 +79,33 @@ def _check_layout(spec: ModelDeploymentSpec, plan: Plan) -> None:
         )
 
 
-def _sizes(plan: Plan) -> list[str]:
+def _sizes(plan: Plan, ports: Ports) -> list[str]:
     words = ["--tensor-parallel-size", str(plan.tensor_parallel)]
     words += ["--pipeline-parallel-size", str(plan.pipeline_parallel)]
     if plan.data_parallel > 1:
         words += ["--data-parallel-size", str(plan.data_parallel)]
         if plan.nodes > 1:
-            words += ["--data-parallel-rpc-port", str(DATA_PARALLEL_PORT)]
+            words += ["--data-parallel-rpc-port", str(ports.data_parallel)]
     if plan.expert_parallel:
         words.append("--enable-expert-parallel")
     return words
 
 
-def _ranks(plan: Plan) -> list[str]:
+def _ranks(plan: Plan, ports: Ports) -> list[str]:
     return [
         *("--nnodes", str(plan.nodes)),
         *("--node-rank", NODE_RANK),
         *("--master-addr", LEADER_ADDRESS),
-        *("--master-port", str(MASTER_PORT)),
+        *("--master-port", str(ports.master)),
     ]
 
 
-def _symmetric_run(plan: Plan) -> list[str]:
+def _symmetric_run(plan: Plan, ports: Ports) -> list[str]:
     # The same words on every node: Ray sees by the address which of them is the head, starts the others,
     # waits for all, and runs the engine on the head only (Ray 2.58 ``scripts/symmetric_run.py``).
     return [
         *("ray", "symmetric-run"),
-        *("--address", f"{LEADER_ADDRESS}:{RAY_PORT}"),
+        *("--address", f"{LEADER_ADDRESS}:{ports.ray}"),
         *("--min-nodes", str(plan.nodes)),
         *("--num-gpus", str(plan.gpus_per_node)),
         *("--object-store-memory", str(RAY_OBJECT_STORE_BYTES)),
@@ -139,9 +143,9 @@ def _limits(plan: Plan) -> list[str]:
     ]
 
 
-def _server(spec: ModelDeploymentSpec, host: str) -> list[str]:
+def _server(host: str, ports: Ports) -> list[str]:
     return [
         *("--host", host),
-        *("--port", str(spec.engine.api_port)),
+        *("--port", str(ports.api)),
         *("--shutdown-timeout", str(DRAIN_S)),
     ]

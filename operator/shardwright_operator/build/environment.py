@@ -8,8 +8,9 @@ because Kubernetes expands ``$(NAME)`` only from entries further up.
 from shardwright_operator.api import names
 from shardwright_operator.api.constants import Label, Role
 from shardwright_operator.api.v1alpha1 import ModelDeploymentSpec
-from shardwright_operator.build.command import LEADER_ADDRESS, RAY_PORT
+from shardwright_operator.build.command import LEADER_ADDRESS
 from shardwright_operator.build.owner import Manifest, Owner
+from shardwright_operator.build.ports import Ports, has_side_channels
 from shardwright_operator.build.resources import uses_ray
 from shardwright_planner.plan import Plan
 
@@ -61,11 +62,12 @@ def environment(
     *,
     network: dict[str, str],
     startup_s: int,
+    ports: Ports,
 ) -> list[Manifest]:
     """The environment of one rank's engine. ``network`` are the variables of the network profile."""
     entries = [
         *identity(plan, owner),
-        *_values(_engine(spec, plan, startup_s)),
+        *_values(_engine(spec, plan, startup_s, ports)),
         *_values(network),
         *cache_environment(),
         *_source(spec),
@@ -96,7 +98,7 @@ def identity(plan: Plan, owner: Owner) -> list[Manifest]:
     ]
 
 
-def _engine(spec: ModelDeploymentSpec, plan: Plan, startup_s: int) -> dict[str, str]:
+def _engine(spec: ModelDeploymentSpec, plan: Plan, startup_s: int, ports: Ports) -> dict[str, str]:
     found = {
         "VLLM_ENGINE_READY_TIMEOUT_S": str(startup_s),
         "VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS": str(EXECUTE_TIMEOUT_S),
@@ -104,12 +106,14 @@ def _engine(spec: ModelDeploymentSpec, plan: Plan, startup_s: int) -> dict[str, 
     }
     if plan.pipeline_partition is not None:
         found["VLLM_PP_LAYER_PARTITION"] = ",".join(str(layers) for layers in plan.pipeline_partition)
-    if any(argument.startswith("--kv-transfer-config") for argument in spec.engine.extra_args or ()):
+    if has_side_channels(spec):
         # Peers dial it, so that vLLM's own localhost would lead each engine back to itself (kthena PR 1781).
         found["VLLM_NIXL_SIDE_CHANNEL_HOST"] = "$(VLLM_HOST_IP)"
+        if ports.side_channels:
+            found["VLLM_NIXL_SIDE_CHANNEL_PORT"] = str(ports.side_channels.start)
     if uses_ray(spec, plan):
         # Without an address vLLM starts a Ray of its own and waits for ever for the other nodes' GPUs.
-        found["RAY_ADDRESS"] = f"{LEADER_ADDRESS}:{RAY_PORT}"
+        found["RAY_ADDRESS"] = f"{LEADER_ADDRESS}:{ports.ray}"
         # Ray's own 30 s are less than one image pull, and giving up restarts the container.
         found["RAY_SYMMETRIC_RUN_CLUSTER_WAIT_TIMEOUT"] = str(startup_s)
     return found

@@ -15,6 +15,7 @@ from shardwright_operator.api.v1alpha1 import ModelDeploymentSpec
 from shardwright_operator.build.command import DRAIN_S, LEADER_ADDRESS, NODE_RANK
 from shardwright_operator.build.digest import digest
 from shardwright_operator.build.owner import Manifest, Owner, metadata
+from shardwright_operator.build.ports import Ports
 from shardwright_operator.build.resources import process_memory_bytes, shared_memory_bytes
 from shardwright_planner.plan import Plan
 
@@ -22,8 +23,6 @@ FOLDER = "/opt/shardwright"
 PROGRAM = "launcher.py"
 PACKAGE = "shardwright_operator"
 VOLUME = "launcher"
-PEER_PORT = 29600
-"""Rank 0's launcher listens here for those of the other ranks."""
 DRAIN_MARGIN_S = 5
 """Beyond the engine's own limit for running requests, which it is allowed to use up."""
 STOP_S = 5
@@ -75,7 +74,13 @@ def launcher_mount() -> Manifest:
 
 
 def launcher_words(
-    spec: ModelDeploymentSpec, plan: Plan, role: Role, *, startup_s: int, resolve_interface: bool
+    spec: ModelDeploymentSpec,
+    plan: Plan,
+    role: Role,
+    *,
+    startup_s: int,
+    ports: Ports,
+    resolve_interface: bool,
 ) -> list[str]:
     """The words before the engine's command."""
     words = ["python3", f"{FOLDER}/{PROGRAM}"]
@@ -85,11 +90,11 @@ def launcher_words(
     words += ["--stop-within", str(STOP_S)]
     if plan.nodes > 1:
         words += ["--rank", NODE_RANK, "--members", str(plan.nodes), "--leader", LEADER_ADDRESS]
-        words += ["--peer-port", str(PEER_PORT), "--start-within", str(startup_s)]
+        words += ["--peer-port", str(ports.peers), "--start-within", str(startup_s)]
         if resolve_interface:
             words.append("--resolve-interface")
     if role is Role.LEADER:
-        words += ["--port", str(spec.engine.api_port), "--drain-within", str(DRAIN_S + DRAIN_MARGIN_S)]
+        words += ["--port", str(ports.api), "--drain-within", str(DRAIN_S + DRAIN_MARGIN_S)]
     return [*words, "--"]
 
 

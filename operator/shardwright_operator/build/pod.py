@@ -9,29 +9,17 @@ engine).
 
 from dataclasses import dataclass
 
-from shardwright_operator.api.constants import Role
+from shardwright_operator.api.constants import Annotation, Role
 from shardwright_operator.api.quantities import format_bytes
 from shardwright_operator.api.v1alpha1 import ModelDeploymentSpec
-from shardwright_operator.build.command import (
-    DATA_PARALLEL_PORT,
-    DRAIN_S,
-    EVERY_ADDRESS,
-    LEADER_ADDRESS,
-    MASTER_PORT,
-    RAY_PORT,
-    engine_command,
-)
+from shardwright_operator.build.command import DRAIN_S, EVERY_ADDRESS, LEADER_ADDRESS, engine_command
 from shardwright_operator.build.environment import HOME, environment, identity
-from shardwright_operator.build.launcher import (
-    PEER_PORT,
-    launcher_mount,
-    launcher_volume,
-    launcher_words,
-)
+from shardwright_operator.build.launcher import launcher_mount, launcher_volume, launcher_words
 from shardwright_operator.build.model_files import model_mounts, model_volumes
 from shardwright_operator.build.network import GroupNetwork
 from shardwright_operator.build.owner import Manifest, Owner
 from shardwright_operator.build.pool import PoolSelection
+from shardwright_operator.build.ports import Ports
 from shardwright_operator.build.resources import (
     TEMPORARY_BYTES,
     cache_limit_bytes,
@@ -81,6 +69,7 @@ class PodInputs:
     owner: Owner
     image: str
     network: GroupNetwork
+    ports: Ports
     startup_s: int
     user_id: int | None
     """None leaves user and group to the cluster."""
@@ -114,15 +103,19 @@ def pod_template(inputs: PodInputs, role: Role) -> Manifest:
         # Without it a pod on the node's network asks the node's resolver, which knows no Services.
         pod["dnsPolicy"] = "ClusterFirstWithHostNet"
     labels = {"sidecar.istio.io/inject": _SIDECARS_OFF["sidecar.istio.io/inject"]}
-    return {"metadata": {"labels": labels, "annotations": dict(_SIDECARS_OFF)}, "spec": pod}
+    annotations = dict(_SIDECARS_OFF)
+    if inputs.ports.block is not None:
+        annotations[Annotation.PORT_BLOCK] = str(inputs.ports.block)
+    return {"metadata": {"labels": labels, "annotations": annotations}, "spec": pod}
 
 
 def _container(inputs: PodInputs, role: Role, *, delay_s: int) -> Manifest:
     spec, plan, network = inputs.spec, inputs.plan, inputs.network
-    words = engine_command(spec, plan, role, startup_s=inputs.startup_s, api_host=inputs.api_host)
+    startup_s, ports = inputs.startup_s, inputs.ports
+    words = engine_command(spec, plan, role, startup_s=startup_s, ports=ports, api_host=inputs.api_host)
     if spec.engine.uses_launcher:
         own = launcher_words(
-            spec, plan, role, startup_s=inputs.startup_s, resolve_interface=network.resolve_interface
+            spec, plan, role, startup_s=startup_s, ports=ports, resolve_interface=network.resolve_interface
         )
         words = [*own, *words]
     found: Manifest = {
@@ -131,7 +124,7 @@ def _container(inputs: PodInputs, role: Role, *, delay_s: int) -> Manifest:
         "command": words[:2],
         "args": words[2:],
         "env": environment(
-            spec, plan, inputs.owner, role, network=network.environment, startup_s=inputs.startup_s
+            spec, plan, inputs.owner, role, network=network.environment, startup_s=startup_s, ports=ports
         ),
         "resources": container_resources(spec, plan, network.devices),
         "securityContext": container_security(network.capabilities),
@@ -141,14 +134,15 @@ def _container(inputs: PodInputs, role: Role, *, delay_s: int) -> Manifest:
     }
     if spec.engine.image_pull_policy:
         found["imagePullPolicy"] = spec.engine.image_pull_policy.value
+    if declared := _declared_ports(inputs, role):
+        found["ports"] = declared
     if role is Role.LEADER:
-        found["ports"] = _ports(inputs)
-        found |= leader_probes(inputs.startup_s)
+        found |= leader_probes(startup_s)
     return found
 
 
 def _waiting(inputs: PodInputs, role: Role) -> Manifest:
-    port = "0" if role is Role.LEADER else str(RAY_PORT)
+    port = "0" if role is Role.LEADER else str(inputs.ports.ray)
     found: Manifest = {
         "name": "wait-for-leader",
         "image": inputs.image,
@@ -177,16 +171,21 @@ def _stop(inputs: PodInputs, role: Role) -> tuple[int, int]:
     return ENDPOINTS_S, ENDPOINTS_S + DRAIN_S + 10
 
 
-def _ports(inputs: PodInputs) -> list[Manifest]:
-    ports = [(API_PORT_NAME, inputs.spec.engine.api_port)]
-    if inputs.network.host and inputs.plan.nodes > 1:
-        # Declared, the scheduler keeps two leaders with the same ports off one node.
-        ports.append(("ray", RAY_PORT) if inputs.ray else ("master", MASTER_PORT))
-        if inputs.plan.data_parallel > 1:
-            ports.append(("data-parallel", DATA_PARALLEL_PORT))
-        if inputs.spec.engine.uses_launcher:
-            ports.append(("peers", PEER_PORT))
-    found: list[Manifest] = [{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in ports]
+def _declared_ports(inputs: PodInputs, role: Role) -> list[Manifest]:
+    """The API's port; on a node's network every port with a number, for the scheduler to see conflicts."""
+    ports, leads = inputs.ports, role is Role.LEADER
+    listened = [(API_PORT_NAME, ports.api)] if leads else []
+    if inputs.network.host:
+        if leads and inputs.plan.nodes > 1:
+            listened.append(("ray", ports.ray) if inputs.ray else ("master", ports.master))
+            if inputs.plan.data_parallel > 1:
+                listened.append(("data-parallel", ports.data_parallel))
+            if inputs.spec.engine.uses_launcher:
+                listened.append(("peers", ports.peers))
+        listened += [(f"nixl-{index}", port) for index, port in enumerate(ports.side_channels)]
+    found: list[Manifest] = [
+        {"name": name, "containerPort": port, "protocol": "TCP"} for name, port in listened
+    ]
     if inputs.network.host:
         for port in found:
             port["hostPort"] = port["containerPort"]

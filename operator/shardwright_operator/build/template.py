@@ -13,6 +13,7 @@ from shardwright_operator.build.network import group_network
 from shardwright_operator.build.owner import Manifest, Owner
 from shardwright_operator.build.pod import PodInputs, container_security, pod_security, pod_template
 from shardwright_operator.build.pool import PoolSelection
+from shardwright_operator.build.ports import ports_of
 from shardwright_operator.build.startup import startup_budget_s
 from shardwright_planner.plan import Plan
 
@@ -57,24 +58,27 @@ def render_templates(
     default_image: str = DEFAULT_IMAGE,
     user_id: int | None = USER_ID,
     api_host: str = EVERY_ADDRESS,
+    port_block: int = 0,
 ) -> tuple[Manifest, Manifest | None]:
     """The pod templates of the leader and of the workers; no worker template for a group of one pod.
 
     ``default_image`` is for specs that give none. ``user_id`` None leaves the user and group to the cluster,
     as OpenShift's ``restricted-v2`` demands. ``api_host`` is ``::`` in a cluster whose pods have IPv6
-    addresses.
+    addresses. ``port_block`` counts on the nodes' network only.
 
     Raises:
         SpecError: something in the spec cannot be rendered with this plan.
     """
     engine_version(spec.engine, default_image)  # the command line is written for known versions only
+    network = group_network(spec, plan)
     inputs = PodInputs(
         spec=spec,
         plan=plan,
         pool=pool,
         owner=owner,
         image=engine_image(spec.engine, default_image),
-        network=group_network(spec, plan),
+        network=network,
+        ports=ports_of(spec, plan, port_block if network.host else None),
         startup_s=startup_budget_s(spec.recovery, plan),
         user_id=user_id,
         api_host=api_host,

@@ -21,6 +21,7 @@ from shardwright_operator.build.command import EVERY_ADDRESS
 from shardwright_operator.build.digest import digest
 from shardwright_operator.build.gang_wish import GangWish
 from shardwright_operator.build.owner import Owner
+from shardwright_operator.build.ports import block_of, free_block
 from shardwright_operator.build.revision import Revision, named
 from shardwright_operator.build.template import (
     USER_ID,
@@ -159,7 +160,14 @@ def _revision(
     pool = selection_of(find_gpu(chosen.gpu))
     image, user_id = settings.default_image, settings.user_id
     leader, worker = render_templates(
-        spec, chosen, pool, owner, default_image=image, user_id=user_id, api_host=settings.api_host
+        spec,
+        chosen,
+        pool,
+        owner,
+        default_image=image,
+        user_id=user_id,
+        api_host=settings.api_host,
+        port_block=_port_block(observed, spec, owner, stored),
     )
     return named(
         Revision(
@@ -181,6 +189,17 @@ def _revision(
         ),
         owner,
     )
+
+
+def _port_block(
+    observed: Observed, spec: ModelDeploymentSpec, owner: Owner, stored: Sequence[Revision]
+) -> int:
+    """The resource's block of ports on the nodes' network; without that any number will do."""
+    if not spec.network.host_network:
+        return 0
+    blocks = (block_of(revision.leader_template) for revision in stored)
+    kept = next((block for block in blocks if block is not None), None)
+    return free_block(owner, kept=kept, taken=observed.port_blocks)
 
 
 def _keep(revision: Revision, latest: Revision | None) -> Target:

@@ -63,6 +63,8 @@ class Observed:
     pods: tuple[PodView, ...] = ()
     loaders: tuple[LoaderView, ...] = ()
     """Pods of the download's Job, the oldest first."""
+    port_blocks: frozenset[int] = frozenset()
+    """Blocks of ports on the nodes' network that other resources have."""
     obituaries: Mapping[str, PodView] = field(default_factory=dict)
     """Last sight of pods that are gone, by UID: the StatefulSet deletes a failed pod before a LIST sees it.
     """

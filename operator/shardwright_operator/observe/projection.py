@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from shardwright_operator.api.constants import GPU_RESOURCE, GROUP, KIND, Annotation, Label, Role
 from shardwright_operator.api.gang import kind_of
+from shardwright_operator.build.ports import block_of
 from shardwright_operator.build.service import API_PORT_NAME
 from shardwright_operator.observe.views import (
     LONG_AGO,
@@ -107,6 +108,7 @@ def project_child(body: Mapping[str, Any]) -> ChildView | None:
         pod_gpus=_gpus((spec.get("template") or {}).get("spec") or {})
         if body["kind"] == ChildKind.STATEFUL_SET
         else 0,
+        port_block=block_of(spec.get("template") or (body.get("data") or {}).get("leaderTemplate") or {}),
         job=_job(status) if body["kind"] == ChildKind.JOB else None,
         # Written once and never compared: what they hold would only take memory.
         packed_body=b"" if body["kind"] in _WRITTEN_ONCE else pack(drift),

@@ -5,7 +5,7 @@ some. So the newer resource version wins, an object that was seen to go does not
 and a periodic live LIST (``replace``) repairs what was missed.
 """
 
-from collections import OrderedDict, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -16,7 +16,9 @@ from shardwright_operator.observe.demand import DemandBook
 from shardwright_operator.observe.gpus import GpuAccount
 from shardwright_operator.observe.loaders import LoaderBook
 from shardwright_operator.observe.measurement import Measurement
+from shardwright_operator.observe.obituaries import ObituaryBook
 from shardwright_operator.observe.observed import Observed
+from shardwright_operator.observe.port_blocks import PortBlockBook
 from shardwright_operator.observe.projection import (
     project_child,
     project_claim,
@@ -36,8 +38,6 @@ from shardwright_operator.observe.views import (
     ResourceView,
     WriteNote,
 )
-
-OBITUARIES_PER_KEY = 64
 
 View = ResourceView | ChildView | PodView | LoaderView | NodeView
 
@@ -59,7 +59,8 @@ class Store:
         self._resources: dict[Key, ResourceView] = {}
         self._children: defaultdict[Key, dict[tuple[ChildKind, str], ChildView]] = defaultdict(dict)
         self._pods: defaultdict[Key, dict[str, PodView]] = defaultdict(dict)
-        self._obituaries: defaultdict[Key, OrderedDict[str, PodView]] = defaultdict(OrderedDict)
+        self._obituaries = ObituaryBook()
+        self._port_blocks = PortBlockBook()
         self._loaders = LoaderBook()
         self._measured: dict[Key, Measurement] = {}
         self._gpus = GpuAccount(visible=nodes_visible)
@@ -102,7 +103,8 @@ class Store:
             children=dict(self._children.get(key, {})),
             pods=tuple(sorted(pods, key=lambda pod: (pod.group, pod.node_rank))),
             loaders=self._loaders.of(key),
-            obituaries=dict(self._obituaries.get(key, {})),
+            port_blocks=self._port_blocks.of_others(key),
+            obituaries=self._obituaries.of(key),
             nodes=self._gpus.nodes(),
             claim=claim,
             measurement=self._measured.get(key),
@@ -248,7 +250,7 @@ class Store:
         if deleted:
             if old is None or old.uid == view.uid:
                 self._resources.pop(view.key, None)
-                self._obituaries.pop(view.key, None)
+                self._obituaries.forget(view.key)
                 self._measured.pop(view.key, None)
         elif old is not None and not self._succeeds(view, old):
             return _NOTHING
@@ -298,17 +300,18 @@ class Store:
         if deleted:
             if old is not None and old.uid == view.uid:
                 del children[place]
+                self._port_blocks.changed(view.key, children.values())
                 self._forget_empty(view.key)
             return frozenset({view.key}) | self._moving_up(view.key)
         if old is not None and not self._succeeds(view, old):
             return _NOTHING
-        if old is not None and old.uid == view.uid:
-            children[place] = view
-            if replace(view, resource_version=0) == replace(old, resource_version=0):
-                return _NOTHING
-            return frozenset({view.key}) | self._moving_up(view.key)
         children[place] = view
-        return frozenset({view.key})
+        self._port_blocks.changed(view.key, children.values())
+        if old is None or old.uid != view.uid:
+            return frozenset({view.key})
+        if replace(view, resource_version=0) == replace(old, resource_version=0):
+            return _NOTHING
+        return frozenset({view.key}) | self._moving_up(view.key)
 
     def _put_pod(self, view: PodView | None, *, deleted: bool) -> frozenset[Key]:
         if view is None:
@@ -318,7 +321,7 @@ class Store:
         self._demands.changed(view.key)
         if deleted:
             released = self._gpus.release(view.uid)
-            self._mourn(view)
+            self._obituaries.mourn(view)
             if old is not None and old.uid == view.uid:
                 del pods[view.name]
                 self._forget_empty(view.key)
@@ -326,7 +329,7 @@ class Store:
         if old is not None and not self._succeeds(view, old):
             return _NOTHING
         if old is not None and old.uid != view.uid:
-            self._mourn(old)
+            self._obituaries.mourn(old)
             self._gpus.release(old.uid)
         pods[view.name] = view
         self._gpus.put_member(view)
@@ -351,18 +354,12 @@ class Store:
         on_it = {key for key, pods in self._pods.items() if any(p.node == node for p in pods.values())}
         return frozenset(on_it | {key for key, r in self._resources.items() if not _is_ready(r)})
 
-    def _mourn(self, pod: PodView) -> None:
-        obituaries = self._obituaries[pod.key]
-        obituaries[pod.uid] = pod
-        while len(obituaries) > OBITUARIES_PER_KEY:
-            obituaries.popitem(last=False)
-
     def _forget_empty(self, key: Key) -> None:
         for by_key in (self._children, self._pods):
             if not by_key.get(key):
                 by_key.pop(key, None)
         if key not in self._resources and key not in self._children and key not in self._pods:
-            self._obituaries.pop(key, None)
+            self._obituaries.forget(key)
 
 
 def _is_ready(resource: ResourceView) -> bool:

@@ -122,6 +122,8 @@ class ChildView:
     created_at: datetime = LONG_AGO
     pod_gpus: int = 0
     """GPUs of each pod of a set."""
+    port_block: int | None = None
+    """Block of ports that the pods of a set, or of a revision, have on the nodes' network."""
     settled: bool = True
     """Whether the set's controller has seen its newest generation."""
     job: JobView | None = None

@@ -9,6 +9,7 @@ from shardwright_operator.api.extra_args import JOINED, REFUSED, check_extra_arg
 from shardwright_operator.api.plan_request import plan_request
 from shardwright_operator.api.v1alpha1 import parse_spec
 from shardwright_operator.build.command import engine_command
+from shardwright_operator.build.ports import ports_of
 from shardwright_planner import Pool, find_gpu, plan
 
 OVERRIDABLE = {"--distributed-timeout-seconds"}
@@ -113,7 +114,7 @@ def test_every_option_that_the_operator_renders_is_refused() -> None:
     words = {
         word
         for role in Role
-        for word in engine_command(spec, made, role, startup_s=600)
+        for word in engine_command(spec, made, role, startup_s=600, ports=ports_of(spec, made))
         if word.startswith("--")
     }
 

@@ -8,6 +8,7 @@ from shardwright_operator.api.constants import Role
 from shardwright_operator.api.errors import SpecError
 from shardwright_operator.api.v1alpha1 import parse_spec
 from shardwright_operator.build.command import engine_command
+from shardwright_operator.build.ports import ports_of
 from shardwright_planner.plan import Plan
 
 LLAMA = {"name": "meta-llama/Llama-3.1-8B-Instruct"}
@@ -15,7 +16,8 @@ CLAIM = {"persistentVolumeClaim": {"claimName": "weights"}}
 
 
 def words(raw: dict[str, object], plan: Plan, role: Role = Role.LEADER) -> list[str]:
-    return engine_command(parse_spec(raw), plan, role, startup_s=600)
+    spec = parse_spec(raw)
+    return engine_command(spec, plan, role, startup_s=600, ports=ports_of(spec, plan))
 
 
 @pytest.mark.parametrize(
@@ -128,7 +130,7 @@ def test_path_on_the_claim(make_plan: Callable[..., Plan]) -> None:
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])  # noqa: S104
 def test_address_of_the_api(make_plan: Callable[..., Plan], host: str) -> None:
     """An engine on 0.0.0.0 cannot be reached by the IPv6 address that a kubelet probes."""
-    found = engine_command(
-        parse_spec({"model": LLAMA}), make_plan(), Role.LEADER, startup_s=600, api_host=host
-    )
+    spec, plan = parse_spec({"model": LLAMA}), make_plan()
+    ports = ports_of(spec, plan)
+    found = engine_command(spec, plan, Role.LEADER, startup_s=600, ports=ports, api_host=host)
     assert found[found.index("--host") + 1] == host

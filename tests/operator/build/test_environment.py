@@ -8,13 +8,16 @@ from shardwright_operator.api.constants import Role
 from shardwright_operator.api.v1alpha1 import parse_spec
 from shardwright_operator.build.environment import environment
 from shardwright_operator.build.owner import Manifest, Owner
+from shardwright_operator.build.ports import ports_of
 from shardwright_planner.plan import Plan
 
 LLAMA = {"name": "meta-llama/Llama-3.1-8B-Instruct"}
 
 
 def entries(raw: dict[str, object], plan: Plan, owner: Owner, role: Role = Role.LEADER) -> list[Manifest]:
-    return environment(parse_spec(raw), plan, owner, role, network={"NCCL_NET": "IB"}, startup_s=600)
+    spec = parse_spec(raw)
+    network, ports = {"NCCL_NET": "IB"}, ports_of(spec, plan)
+    return environment(spec, plan, owner, role, network=network, startup_s=600, ports=ports)
 
 
 def test_users_value_wins_in_our_place(owner: Owner, make_plan: Callable[..., Plan]) -> None:

@@ -98,9 +98,9 @@ def test_unknown_engine_is_refused(owner: Owner, pool: PoolSelection, make_plan:
     ("executor", "sizes", "ports"),
     [
         pytest.param(
-            "ray", {"tensor_parallel": 8, "pipeline_parallel": 2}, [8100, 6379, 29600], id="Ray's head"
+            "ray", {"tensor_parallel": 8, "pipeline_parallel": 2}, [8100, 20196, 20195], id="Ray's head"
         ),
-        pytest.param("mp", {"data_parallel": 16}, [8100, 29500, 29550, 29600], id="data-parallel handshake"),
+        pytest.param("mp", {"data_parallel": 16}, [8100, 20193, 20194, 20195], id="data-parallel handshake"),
     ],
 )
 def test_fixed_ports_are_declared_on_the_host(
@@ -117,8 +117,52 @@ def test_fixed_ports_are_declared_on_the_host(
             "network": {"hostNetwork": True, "socketInterface": "eth1"},
         }
     )
-    leader, _ = render_templates(spec, make_plan(nodes=2, **sizes), PoolSelection(), owner)
+    plan = make_plan(nodes=2, **sizes)
+    leader, worker = render_templates(spec, plan, PoolSelection(), owner, port_block=3)
+    assert worker is not None
     assert [port["hostPort"] for port in leader["spec"]["containers"][0]["ports"]] == ports
+    assert "ports" not in worker["spec"]["containers"][0]
+    for template in (leader, worker):
+        text = str(template["spec"])
+        assert [number for number in ("29500", "29550", "29600", "6379") if number in text] == []
+        assert template["metadata"]["annotations"]["shardwright.dev/port-block"] == "3"
+
+
+def test_side_channels_are_declared_on_every_rank(owner: Owner, make_plan: Callable[..., Plan]) -> None:
+    """Each rank has its handshake on the node's network, and two groups on a node must not share a port."""
+    arguments = ["--kv-transfer-config", '{"kv_connector":"NixlConnector","kv_role":"kv_both"}']
+    spec = parse_spec({**BASE, "engine": {"extraArgs": arguments}, "network": {"hostNetwork": True}})
+    plan = make_plan(nodes=2, tensor_parallel=2, data_parallel=2)
+    for template in render_templates(spec, plan, PoolSelection(), owner, port_block=1):
+        assert template is not None
+        (engine,) = template["spec"]["containers"]
+        ports = {
+            port["name"]: port["hostPort"] for port in engine["ports"] if port["name"].startswith("nixl")
+        }
+        assert ports == {"nixl-0": 20080, "nixl-1": 20081, "nixl-2": 20082, "nixl-3": 20083}
+        (first,) = [e["value"] for e in engine["env"] if e["name"] == "VLLM_NIXL_SIDE_CHANNEL_PORT"]
+        assert first == "20080"
+
+
+def test_more_side_channels_than_a_block_has(owner: Owner, make_plan: Callable[..., Plan]) -> None:
+    arguments = ["--kv-transfer-config", "{}"]
+    spec = parse_spec({**BASE, "engine": {"extraArgs": arguments}, "network": {"hostNetwork": True}})
+    plan = make_plan(nodes=8, tensor_parallel=1, data_parallel=64)
+    with pytest.raises(SpecError, match=r"64 ranks pass KV caches on .* room for 48"):
+        render_templates(spec, plan, PoolSelection(), owner)
+
+
+@pytest.mark.parametrize("port", [20000, 29983, 32768, 60999])
+def test_a_host_port_that_others_may_take_is_refused(
+    port: int, owner: Owner, make_plan: Callable[..., Plan]
+) -> None:
+    spec = parse_spec({**BASE, "engine": {"port": port}, "network": {"hostNetwork": True}})
+    with pytest.raises(SpecError) as caught:
+        render_templates(spec, make_plan(), PoolSelection(), owner)
+    assert caught.value.field == "spec.engine.port"
+    in_a_pod = parse_spec({**BASE, "engine": {"port": port}})
+    leader, _ = render_templates(in_a_pod, make_plan(), PoolSelection(), owner)
+    assert leader["spec"]["containers"][0]["ports"][0]["containerPort"] == port
 
 
 def test_pull_policy_of_every_container(owner: Owner, two_nodes: Plan) -> None:
