@@ -82,6 +82,9 @@ class Reconciler:
             return SETTLE_S
         decision = self._decide(observed, self._clock())
         await self._writer.confirm(key, decision.confirm)
+        if decision.confirm and self._store.observe(key).obituaries != observed.obituaries:
+            # What ended the pod often comes a moment after what took its place.
+            raise RetryLaterError("more is known of the pods that are gone")
         try:
             await self._writer.write(resource, decision.stages)
             if decision.status is not None:

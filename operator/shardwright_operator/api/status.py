@@ -49,6 +49,7 @@ class FirstFailure(ApiRecord):
     reason: Term = Field(description="Reason in one word.")
     node_rank: Count | None = Field(default=None, description="Node rank of the member that failed.")
     pod: Name | None = Field(default=None, description="Pod that failed.")
+    pod_uid: Name | None = Field(default=None, description="UID of that pod; its successor has its name.")
     node: Name | None = Field(default=None, description="Node that the pod ran on.")
     message: Message | None = Field(default=None, description="What was seen.")
     exit_code: Annotated[int, Field(ge=-(2**31), le=2**31)] | None = Field(

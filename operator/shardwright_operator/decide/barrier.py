@@ -6,6 +6,7 @@ one apply also carries the attempt's record, then the workers; and only when eve
 back-off is over, do both sets go up again.
 """
 
+import json
 from dataclasses import replace
 from datetime import timedelta
 
@@ -16,7 +17,7 @@ from shardwright_operator.decide import remains
 from shardwright_operator.decide.admission import LOOK_AGAIN_S, RELEASE_S
 from shardwright_operator.decide.decision import Event, EventType, GoneClaim
 from shardwright_operator.decide.delay import next_attempt, restart_delay_s, spread
-from shardwright_operator.decide.failure import Failure, read_evidence
+from shardwright_operator.decide.failure import Failure, better_evidence, read_evidence
 from shardwright_operator.decide.record import Record
 from shardwright_operator.decide.scene import GroupStep
 from shardwright_operator.decide.standing import Standing
@@ -121,6 +122,8 @@ def take_down(group: Standing, revision: Revision, record: Record, reason: Reaso
 def hold(group: Standing) -> GroupStep:
     """The leader set wants no pod: wait until all is gone and the time has come, then start."""
     scene, record = group.scene, group.record
+    if (learnt := _learnt(group)) is not None:
+        return learnt
     if not group.at_rest or group.gangs:
         cause = Reason(record.cause) if record.cause in set(Reason) else Reason.UNKNOWN
         deletes = remains.deletions(group)
@@ -141,6 +144,21 @@ def hold(group: Standing) -> GroupStep:
         return GroupStep(state=_backing_off(group), requeue_after_s=wait_s)
     kept = Record() if fresh else replace(record, members=(), not_before="")
     return start(group, coming, kept, "starts again")
+
+
+def _learnt(group: Standing) -> GroupStep | None:
+    """Write the cause down that was not known when the group was taken down, and tell it."""
+    evidence = better_evidence(group.record.evidence, group.scene.observed.obituaries)
+    if evidence is None or group.revision is None:
+        return None
+    reason, message = Reason(evidence["reason"]), evidence["message"]
+    record = replace(group.record, cause=str(reason), evidence=json.dumps(evidence, sort_keys=True))
+    text = f"group {group.index}: {message}; that is why it starts again"
+    return GroupStep(
+        state=group.state(GroupPhase.RESTARTING, reason, message, record=record),
+        leader=group.write_leader(group.revision, record, replicas=0),
+        events=(Event(type=EventType.WARNING, reason=str(reason), message=text),),
+    )
 
 
 def await_leftovers(group: Standing) -> GroupStep:

@@ -18,6 +18,10 @@ from shardwright_operator.observe.views import LONG_AGO, ContainerExit, PodView
 from shardwright_operator.status.conditions import rfc3339
 
 EVIDENCE_CHARACTERS = 1024
+_UNTOLD = frozenset({Reason.MEMBER_LOST, Reason.CONTAINER_RESTARTED, Reason.UNKNOWN})
+"""Reasons that only say that nothing was known."""
+_CONSEQUENCES = frozenset({Reason.PEER_LOST, Reason.RENDEZVOUS_TIMEOUT})
+"""What a member says that is ended because another one was lost: learnt late, they tell nothing."""
 FORMATION_SPREAD_S = 30
 """How far apart the members of one attempt may be created: a busy StatefulSet controller makes workers some
 seconds after the leader. It matters where a leader is ready at once, as simulated ones are."""
@@ -32,6 +36,7 @@ class Failure:
     node_rank: int
     pod: str
     node: str
+    pod_uid: str = ""
     exit: ContainerExit | None = None
     claim: Claim | None = None
     """What to look at in the live API before the group is taken down for it."""
@@ -46,6 +51,8 @@ class Failure:
             "node": self.node,
             "message": self.message[:EVIDENCE_CHARACTERS],
         }
+        if self.pod_uid:
+            record["podUid"] = self.pod_uid
         if self.exit is not None:
             record["exitCode"] = self.exit.exit_code
             if self.exit.message:
@@ -94,6 +101,22 @@ def _ending_pods(pods: Sequence[PodView]) -> Iterator[Failure]:
             yield _restarted(pod)
 
 
+def better_evidence(text: str, obituaries: Mapping[str, PodView]) -> dict[str, Any] | None:
+    """Evidence that says only now what ended its pod; None when there is no more to say.
+
+    A pod's successor may be seen before the pod's own last sight: events of two objects come in any order.
+    """
+    record = read_evidence(text) or {}
+    last_sight = obituaries.get(str(record.get("podUid")))
+    if last_sight is None or record.get("reason") not in _UNTOLD:
+        return None
+    cause = cause_of(last_sight)
+    if cause.reason in _UNTOLD | _CONSEQUENCES:
+        return None
+    known = _lost(last_sight.node_rank, last_sight.uid, last_sight, successor=None)
+    return known.evidence(LONG_AGO) | {"time": record.get("time", "")}
+
+
 def read_evidence(text: str) -> dict[str, Any] | None:
     """Evidence as it was written; None when there is none or somebody garbled it."""
     if not text:
@@ -116,6 +139,7 @@ def _lost(rank: int, uid: str, last_sight: PodView | None, *, successor: PodView
         node_rank=rank,
         pod=name,
         node=last_sight.node if last_sight is not None else "",
+        pod_uid=uid,
         exit=last_sight.last_exit if last_sight is not None else None,
         claim=PodClaim(name=name, uid=uid) if name else None,
     )
@@ -130,6 +154,7 @@ def _leaving(pod: PodView) -> Failure:
         node_rank=pod.node_rank,
         pod=pod.name,
         node=pod.node,
+        pod_uid=pod.uid,
         exit=pod.last_exit,
     )
 
@@ -143,6 +168,7 @@ def _restarted(pod: PodView) -> Failure:
         node_rank=pod.node_rank,
         pod=pod.name,
         node=pod.node,
+        pod_uid=pod.uid,
         exit=pod.last_exit,
     )
 

@@ -1,5 +1,6 @@
 """Losses with a twist: nodes that never answer again, pods of an older resource, containers that only end."""
 
+import copy
 import json
 from datetime import timedelta
 from typing import Any
@@ -23,6 +24,7 @@ LLAMA_8B: dict[str, Any] = {
     "recovery": {"maxRestarts": 2, "resetAfter": "1h"},
 }
 LEADER, WORKER = "llama-0-leader-0", "llama-0-worker-1"
+TAINTED = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager"}
 
 
 @pytest.fixture
@@ -76,6 +78,62 @@ def strand(world: SimulatedWorld, pod: str, *, disruption: str = "") -> str:
     return str(node["metadata"]["name"])
 
 
+@pytest.mark.parametrize(
+    ("status", "reason", "words"),
+    [
+        pytest.param(
+            {"phase": "Failed", "reason": "Evicted", "message": "low on memory"},
+            "Evicted",
+            "rank 1 (llama-0-worker-1) is gone: low on memory on node",
+            id="evicted by its kubelet",
+        ),
+        pytest.param({"conditions": [TAINTED]}, "NodeLost", "DeletionByTaintManager", id="its node was lost"),
+    ],
+)
+def test_a_cause_that_is_learnt_after_the_loss_is_the_one_that_is_kept(
+    world: SimulatedWorld, status: dict[str, Any], reason: str, words: str
+) -> None:
+    """The pod that takes a lost one's place is another object, whose events may come first."""
+    old = copy.deepcopy(world.get("Pod", WORKER))
+    successor = copy.deepcopy(old)
+    successor["metadata"].update(uid="successor", resourceVersion="999998")
+    world.objects["Pod", WORKER] = successor
+    world.tell(successor, deleted=False)
+    world.reconcile()
+    assert first_failure(world)["reason"] == "MemberLost"
+
+    old["status"].update(status)
+    old["metadata"]["resourceVersion"] = "999999"
+    world.tell(old, deleted=True)
+    world.reconcile()
+    kept = first_failure(world)
+    assert (kept["reason"], kept["podUid"]) == (reason, old["metadata"]["uid"])
+    assert words in kept["message"]
+    assert [event.reason for event in world.events[-2:]] == ["MemberLost", reason]
+    world.settle()
+    assert [event.reason for event in world.events].count(reason) == 1
+    assert world.condition("Ready") == ("True", "GroupsReady")
+
+
+def test_what_a_member_says_as_it_is_ended_is_no_cause(world: SimulatedWorld) -> None:
+    """Its engine complains of the peers that went with the group."""
+    old = copy.deepcopy(world.get("Pod", WORKER))
+    world.delete_pod(WORKER)
+    world.reconcile()
+    ended = {"exitCode": 1, "message": "NCCL watchdog timeout", "finishedAt": world.now.isoformat()}
+    old["status"]["containerStatuses"][0]["state"] = {"terminated": ended}
+    old["metadata"]["resourceVersion"] = "999999"
+    world.tell(old, deleted=True)
+    world.reconcile()
+    assert first_failure(world)["reason"] == "MemberLost"
+
+
+def first_failure(world: SimulatedWorld) -> dict[str, Any]:
+    leader = world.objects["StatefulSet", "llama-0-leader"]["metadata"]["annotations"]
+    found: dict[str, Any] = json.loads(leader[Annotation.EVIDENCE])
+    return found
+
+
 def test_an_ended_container_breaks_a_group_before_it_is_restarted(world: SimulatedWorld) -> None:
     end_container(world, WORKER)
     world.settle()
@@ -104,10 +162,9 @@ def test_a_pod_on_a_silent_node_is_named_and_forced_away_after_its_time(world: S
         pytest.param("", True, id="nothing says so"),
     ],
 )
-def test_without_the_right_to_read_nodes_the_pod_itself_must_say_it(
-    world: SimulatedWorld, disruption: str, *, stays: bool
-) -> None:
-    world.store.nodes_visible = False
+def test_without_the_right_to_read_nodes_the_pod_itself_must_say_it(disruption: str, *, stays: bool) -> None:
+    world = SimulatedWorld(LLAMA_405B, one_namespace=True)
+    world.settle()
     strand(world, WORKER, disruption=disruption)
     world.reconcile()
     world.controllers()
