@@ -100,11 +100,9 @@ class Reason(StrEnum):
 
     # the plan
     PLANNED = "Planned"
-    PINNED = "Pinned"
     DOES_NOT_FIT = "DoesNotFit"
     SLO_MISSED = "SLOMissed"
     SLO_MET = "SLOMet"
-    NO_SLO = "NoSLO"
     INVALID_SPEC = "InvalidSpec"
     UNKNOWN_MODEL = "UnknownModel"
     UNKNOWN_GPU = "UnknownGPU"

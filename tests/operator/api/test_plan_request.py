@@ -9,7 +9,7 @@ import yaml
 from shardwright_operator.api.constants import Reason
 from shardwright_operator.api.errors import SpecError
 from shardwright_operator.api.manifest import parse_manifest
-from shardwright_operator.api.plan_request import declared_pool, plan_request
+from shardwright_operator.api.plan_request import declared_pool, model_facts, plan_request
 from shardwright_operator.api.v1alpha1 import parse_spec
 from shardwright_planner import (
     EngineOptions,
@@ -23,6 +23,7 @@ from shardwright_planner import (
     find_model,
     plan,
 )
+from shardwright_planner.config import model_from_config
 
 ROOT = Path(__file__).parents[3]
 EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
@@ -165,6 +166,29 @@ def test_unknown_model_names_the_three_ways_and_a_close_one() -> None:
     assert f"catalogue ({MODEL}?)" in text
     assert "spec.model.config" in text
     assert "--config FILE" in text
+
+
+def test_what_modelopt_wrote_beside_the_config_may_stand_in_it() -> None:
+    """The operator opens no checkpoint: a user copies the section, as the README says."""
+    config: dict[str, object] = {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "hidden_size": 4096,
+        "intermediate_size": 14336,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "num_hidden_layers": 32,
+        "vocab_size": 128256,
+    }
+    section: dict[str, object] = {
+        "quant_algo": "FP8",
+        "kv_cache_quant_algo": "FP8",
+        "exclude_modules": ["lm_head"],
+    }
+    copied = {**config, "quantization_config": {"quant_method": "modelopt", **section}}
+    found = model_facts(parse_spec({"model": {"name": "own/model", "config": copied}}))
+    assert found.quantization is not None
+    assert found == model_from_config(config, name="own/model", quantization_file={"quantization": section})
 
 
 def test_unusable_config_names_its_key() -> None:
