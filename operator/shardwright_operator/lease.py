@@ -8,6 +8,7 @@ duration that they wait.
 
 import asyncio
 import logging
+import math
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -72,12 +73,20 @@ class LeaseElection:
         self._held: Manifest | None = None
         self._seen: Mapping[str, Any] | None = None
         self._seen_at = 0.0
-        self._renewed_at = 0.0
+        self._renewed_at = -math.inf
 
     @property
     def holder(self) -> str:
         """Who held the Lease when it was last looked at."""
         return str((self._seen or {}).get("holderIdentity") or "")
+
+    def is_certain(self) -> bool:
+        """Whether nobody else can have taken the Lease yet, by one's own clock alone.
+
+        A process that was stopped in the middle of a pass goes on with its next write before it renews again.
+        By then another may lead, and be in the middle of taking down what this one is about to bring up.
+        """
+        return _now() - self._renewed_at < self._times.renew_deadline_s
 
     async def acquire(self) -> None:
         """Wait until the Lease is ours."""

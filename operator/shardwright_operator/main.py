@@ -79,6 +79,7 @@ class Operator:
         self._blockers: list[str] = ["starting"]
         self._gang_obstacles: Mapping[Gang, str] = {}
         self._assembly: Assembly | None = None
+        self._election: LeaseElection | None = None
 
     async def run(self, stop: asyncio.Event) -> int:
         """Run until ``stop`` is set or the operator must end; returns the process's exit code."""
@@ -89,7 +90,9 @@ class Operator:
             log.error("%s", error)  # noqa: TRY400 - the text says all
             return EXIT_BAD_INPUT
         agent = f"shardwright/{settings.operator_version}"
-        cluster = ApiCluster(connection, user_agent=agent, meter=self.metrics.requested)
+        cluster = ApiCluster(
+            connection, user_agent=agent, meter=self.metrics.requested, may_write=self._may_write
+        )
         served = ServedCrd(cluster)
         self.health = HealthServer(
             host=settings.health_host,
@@ -142,6 +145,7 @@ class Operator:
             ),
             clock=_now,
         )
+        self._election = election
         log.info("waiting for the Lease")
         try:
             if not await _unless(stop, election.acquire()):
@@ -232,6 +236,9 @@ class Operator:
             with contextlib.suppress(ClusterError):
                 if await find_gang_obstacles(cluster, self.settings.gangs) != self._gang_obstacles:
                     return
+
+    def _may_write(self) -> bool:
+        return self._election is None or self._election.is_certain()
 
     def _what_hangs(self) -> list[str]:
         assembly = self._assembly

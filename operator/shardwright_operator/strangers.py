@@ -21,6 +21,7 @@ from shardwright_operator.watch_session import open_session
 PAGE = 250
 WATCH_S = 300
 RETRY_S = 5.0
+SYNC_RETRY_S = 1.0
 
 _PATH = "/api/v1/pods"
 _SELECTION = {
@@ -29,6 +30,7 @@ _SELECTION = {
 }
 _MARK = f'"{GPU_RESOURCE}"'.encode()
 _NOTICES = (b'{"type":"BOOKMARK"', b'{"type":"ERROR"')
+_FORBIDDEN = 403
 _GONE = 410
 
 Body = Mapping[str, Any]
@@ -50,12 +52,22 @@ class StrangerWatch:
         self._version = ""
 
     async def sync(self) -> None:
-        """List once, so that usage is known before anything is decided; a failure is left to ``run``."""
-        try:
-            async with _opened(self._kubeconfig) as (server, session):
-                await self._list(server, session)
-        except (aiohttp.ClientError, TimeoutError, ValueError) as error:
-            log.warning("pods with GPUs could not be listed", extra={"why": str(error)})
+        """List once, so that usage is known before anything is decided.
+
+        Only without the right to see pods is that left to ``run``. While usage is unknown every group is made
+        at once: a server that was busy for the moment of a start must not let out all that wait for GPUs.
+        """
+        while True:
+            try:
+                async with _opened(self._kubeconfig) as (server, session):
+                    await self._list(server, session)
+            except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+                log.warning("pods with GPUs could not be listed", extra={"why": str(error)})
+                if _is_forbidden(error):
+                    return
+                await asyncio.sleep(SYNC_RETRY_S)
+            else:
+                return
 
     async def run(self) -> None:
         """Watch for ever."""
@@ -69,9 +81,8 @@ class StrangerWatch:
                 # A server that closes at once must not be asked without end.
                 await asyncio.sleep(max(0.0, began + RETRY_S - asyncio.get_running_loop().time()))
             except (aiohttp.ClientError, TimeoutError, ValueError) as error:
-                forbidden = isinstance(error, aiohttp.ClientResponseError) and error.status == 403
                 log.warning("the watch of pods with GPUs broke", extra={"why": str(error)})
-                await asyncio.sleep(RETRY_S * (12 if forbidden else 1))
+                await asyncio.sleep(RETRY_S * (12 if _is_forbidden(error) else 1))
 
     async def _list(self, server: str, session: aiohttp.ClientSession) -> None:
         pods: list[Body] = []
@@ -113,6 +124,10 @@ class StrangerWatch:
                 self._version = event["object"]["metadata"]["resourceVersion"]
                 if event["type"] != "BOOKMARK":
                     self._take(event["object"], event["type"] == "DELETED")
+
+
+def _is_forbidden(error: Exception) -> bool:
+    return isinstance(error, aiohttp.ClientResponseError) and error.status == _FORBIDDEN
 
 
 @contextlib.asynccontextmanager

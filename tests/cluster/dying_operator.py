@@ -4,8 +4,9 @@ A kill from outside cannot be aimed between two writes. The product has no switc
 wrapped here, in the very process that dies. The Lease and Events do not count as writes. Writes that the
 operator sends together go one after the other, so that exactly N of them have taken place.
 
-With ``--on-signal`` behind the number it lives on until SIGUSR1 comes and dies N writes after that; SIGUSR2
-takes the order back.
+With ``--on-signal`` behind the number it lives on until SIGUSR1 comes and dies N writes after that. SIGHUP
+instead makes it stop there (SIGSTOP) until it is woken, when it goes on with that write. SIGUSR2 takes either
+back.
 """
 
 import asyncio
@@ -24,9 +25,10 @@ from shardwright_operator.cluster.api import ApiCluster
 
 @dataclass(slots=True)
 class Countdown:
-    """Writes that are left to make."""
+    """Writes that are left to make, and the signal in the place of the next one."""
 
     left: float
+    end: signal.Signals = signal.SIGKILL
 
 
 def dying_after(countdown: Countdown) -> type[ApiCluster]:
@@ -51,7 +53,8 @@ def dying_after(countdown: Countdown) -> type[ApiCluster]:
                 return await write
             async with self._turn:
                 if countdown.left <= 0:
-                    os.kill(os.getpid(), signal.SIGKILL)
+                    countdown.left = math.inf
+                    os.kill(os.getpid(), countdown.end)
                 answer = await write
                 countdown.left -= 1
                 return answer
@@ -60,16 +63,18 @@ def dying_after(countdown: Countdown) -> type[ApiCluster]:
 
 
 def count_on_signal(writes: int) -> Countdown:
-    """A countdown that begins with SIGUSR1 and ends with SIGUSR2."""
+    """A countdown that begins with SIGUSR1 or SIGHUP and ends with SIGUSR2."""
     countdown = Countdown(math.inf)
 
-    def begin(*_: object) -> None:
+    def begin(number: int, _: object) -> None:
+        countdown.end = signal.SIGKILL if number == signal.SIGUSR1 else signal.SIGSTOP
         countdown.left = writes
 
     def end(*_: object) -> None:
         countdown.left = math.inf
 
     signal.signal(signal.SIGUSR1, begin)
+    signal.signal(signal.SIGHUP, begin)
     signal.signal(signal.SIGUSR2, end)
     return countdown
 

@@ -183,7 +183,7 @@ _ALL: Mapping[Kind, Disturbance] = {
     Kind.OPERATOR_DIES_AT_A_WRITE: lambda g, rng: g.keeper.die_at_a_write(rng.uniform(0.0, 3.0)),
     Kind.OPERATOR_KILLED: lambda g, rng: g.keeper.kill(rng.uniform(0.0, 6.0)),
     Kind.OPERATOR_STOPPED: lambda g, rng: g.keeper.stop(rng.uniform(0.0, 6.0)),
-    Kind.OPERATOR_FROZEN: lambda g, rng: g.keeper.freeze(rng.uniform(5.0, 12.0)),
+    Kind.OPERATOR_FROZEN: lambda g, rng: g.keeper.freeze_at_a_write(rng.uniform(5.0, 15.0)),
     Kind.API_SERVER_RESTARTED: _restart_api_server,
     Kind.CONTROLLERS_RESTARTED: _restart_controllers,
     Kind.WATCHES_CUT: _foul(lambda g, _: g.proxy.cut_watches(), 1.0),

@@ -1,11 +1,11 @@
 """Keeps one operator running, as a Deployment would, and ends it in all the ways in which one ends.
 
 Each process can be told to die by SIGKILL in the place of a write to come, which no kill from outside can aim
-at. A frozen one (SIGSTOP) does not know that another has taken its Lease when it wakes up in the middle of
-what it was doing: a virtual machine that was moved, or a node that ran out of memory.
+at. One that is frozen there (SIGSTOP) does not know that another has taken its Lease when it wakes up in the
+middle of what it was doing: a virtual machine that was moved, or a node that ran out of memory.
 """
 
-import os
+import math
 import random
 import signal
 import subprocess
@@ -33,13 +33,20 @@ class Life:
     began: float
     writes: int
     """So many it makes after it was told to die."""
-    told_to_die: bool = False
+    is_told: bool = False
     ended: float | None = None
     end: str = ""
 
     @property
     def is_over(self) -> bool:
         return self.ended is not None
+
+    def is_frozen(self) -> bool:
+        """Whether SIGSTOP has stopped it."""
+        try:
+            return Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+        except OSError:
+            return False
 
 
 @dataclass(slots=True, kw_only=True)
@@ -52,8 +59,10 @@ class OperatorKeeper:
     rng: random.Random
     lives: list[Life] = field(default_factory=list)
     down_until: float = 0.0
-    _frozen: Life | None = None
-    _thaws_at: float = 0.0
+    _freezing: Life | None = None
+    """The process that was told to stop at a write."""
+    _frozen_s: float = 0.0
+    _thaws_at: float = math.inf
 
     @property
     def running(self) -> list[Life]:
@@ -62,7 +71,8 @@ class OperatorKeeper:
     @property
     def acting(self) -> Life | None:
         """The newest process that runs and is not frozen."""
-        return next((life for life in reversed(self.running) if life is not self._frozen), None)
+        frozen = self._freezing if self._thaws_at < math.inf else None
+        return next((life for life in reversed(self.running) if life is not frozen), None)
 
     def tend(self) -> None:
         """Bury those that have ended, wake one whose time has come, and start one if none is there."""
@@ -71,7 +81,10 @@ class OperatorKeeper:
             code = life.process.poll()
             if code is not None:
                 life.ended, life.end = now, life.end or f"ended with {code}"
-        if self._frozen is not None and (now >= self._thaws_at or self._frozen.is_over):
+        freezing = self._freezing
+        if freezing is not None and self._thaws_at == math.inf and freezing.is_frozen():
+            self._thaws_at = now + self._frozen_s
+        if freezing is not None and (now >= self._thaws_at or freezing.is_over):
             self._thaw()
         if self.acting is None and now >= self.down_until:
             self.start()
@@ -103,7 +116,7 @@ class OperatorKeeper:
         if life is None:
             return "no operator runs"
         life.process.send_signal(signal.SIGUSR1)
-        life.told_to_die = True
+        life.is_told = True
         self.down_until = time.time() + down_s
         return f"process {life.process.pid} is to die after {life.writes} writes"
 
@@ -113,22 +126,21 @@ class OperatorKeeper:
     def stop(self, down_s: float) -> str:
         return self._end(signal.SIGTERM, down_s)
 
-    def freeze(self, for_s: float) -> str:
-        """Stop the process where it is, and start another beside it."""
+    def freeze_at_a_write(self, for_s: float) -> str:
+        """Let the operator stop in the place of a write to come, for so long; another starts beside it."""
         life = self.acting
-        if life is None or self._frozen is not None:
+        if life is None or self._freezing is not None:
             return "no operator to freeze"
-        life.process.send_signal(signal.SIGSTOP)
-        self._frozen, self._thaws_at = life, time.time() + for_s
-        self.start()
-        return f"process {life.process.pid} is frozen for {for_s:.1f} s"
+        life.process.send_signal(signal.SIGHUP)
+        life.is_told = True
+        self._freezing, self._frozen_s = life, for_s
+        return f"process {life.process.pid} is to stop after {life.writes} writes, for {for_s:.1f} s"
 
     def calm(self) -> None:
         """Nobody dies any more, nobody is frozen, and one runs."""
-        if self._frozen is not None:
-            self._thaw()
+        self._thaw()
         for life in self.running:
-            if life.told_to_die:
+            if life.is_told:
                 life.process.send_signal(signal.SIGUSR2)
         self.down_until = 0.0
         self.tend()
@@ -156,6 +168,6 @@ class OperatorKeeper:
         return f"process {life.process.pid} gets {number.name}, the next comes {down_s:.1f} s later"
 
     def _thaw(self) -> None:
-        life, self._frozen = self._frozen, None
+        life, self._freezing, self._thaws_at = self._freezing, None, math.inf
         if life is not None and not life.is_over:
-            os.kill(life.process.pid, signal.SIGCONT)
+            life.process.send_signal(signal.SIGCONT)

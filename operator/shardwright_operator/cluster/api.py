@@ -36,6 +36,10 @@ Meter = Callable[[str, str, int, float], None]
 """Told of every request: verb as RBAC calls it, kind, HTTP code (0: no answer), seconds."""
 
 
+MayWrite = Callable[[], bool]
+"""Whether this process may change anything at this moment."""
+
+
 def _unmetered(_verb: str, _kind: str, _code: int, _seconds: float) -> None:
     """Count nothing."""
 
@@ -43,11 +47,20 @@ def _unmetered(_verb: str, _kind: str, _code: int, _seconds: float) -> None:
 class ApiCluster:
     """Plain requests with a timeout each and no retries: when to try again is the work queue's to say."""
 
-    def __init__(self, connection: Connection, *, user_agent: str, meter: Meter = _unmetered) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        user_agent: str,
+        meter: Meter = _unmetered,
+        may_write: MayWrite = lambda: True,
+    ) -> None:
+        """``may_write`` is asked at the last moment before each write; those of the Lease itself are free."""
         self._connection = connection
         self._rest = RESTClientObject(connection.configuration)
         self._user_agent = user_agent
         self._meter = meter
+        self._may_write = may_write
         self._timeout = aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_S, sock_connect=CONNECT_TIMEOUT_S)
 
     async def close(self) -> None:
@@ -224,6 +237,8 @@ class ApiCluster:
         authorization = await self._connection.authorization()
         if authorization:
             headers["Authorization"] = authorization
+        if method != "GET" and kind != "Lease" and not self._may_write():
+            raise UnavailableError(f"{method} {path}: not sent, as another operator may lead by now")
         began = time.monotonic()
         status = 0
         try:

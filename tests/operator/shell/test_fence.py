@@ -1,0 +1,76 @@
+"""An operator that may have lost its Lease sends no write, whatever pass it is in the middle of.
+
+One that is stopped (SIGSTOP) in the place of a group's start, while another starts that group, loses it and
+takes it down, would on waking start it beside its old pods.
+"""
+
+from collections.abc import AsyncIterator
+
+import pytest
+import yaml
+from aiohttp import web
+
+from shardwright_operator.cluster import Manifest, UnavailableError
+from shardwright_operator.cluster.api import ApiCluster
+from shardwright_operator.cluster.connection import connect
+
+SET: Manifest = {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"namespace": "a", "name": "b"}}
+LEASE: Manifest = {
+    "apiVersion": "coordination.k8s.io/v1",
+    "kind": "Lease",
+    "metadata": {"namespace": "a", "name": "b"},
+}
+
+
+class Server:
+    """Takes everything, and remembers how it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    async def answer(self, request: web.Request) -> web.Response:
+        self.asked.append(f"{request.method} {request.path}")
+        return web.json_response({"metadata": {"resourceVersion": "1"}, "items": []})
+
+
+@pytest.fixture
+async def server(tmp_path) -> AsyncIterator[tuple[Server, str]]:
+    found = Server()
+    application = web.Application()
+    application.router.add_route("*", "/{tail:.*}", found.answer)
+    runner = web.AppRunner(application)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    kubeconfig = tmp_path / "kubeconfig"
+    config = {
+        "current-context": "it",
+        "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}],
+        "clusters": [{"name": "it", "cluster": {"server": f"http://127.0.0.1:{runner.addresses[0][1]}"}}],
+        "users": [{"name": "it", "user": {"token": "secret"}}],
+    }
+    kubeconfig.write_text(yaml.safe_dump(config))
+    yield found, str(kubeconfig)
+    await runner.cleanup()
+
+
+async def test_without_a_certain_lease_only_reads_and_the_lease_itself_are_sent(server) -> None:
+    found, kubeconfig = server
+    cluster = ApiCluster(await connect(kubeconfig), user_agent="test", may_write=lambda: False)
+    try:
+        for write in (
+            cluster.apply(SET, force=True),
+            cluster.delete("Pod", "a", "b", uid="c"),
+            cluster.replace_status("ModelDeployment", "a", "b", "c", {}),
+            cluster.create(SET),
+            cluster.overwrite({**SET, "spec": {}}),
+        ):
+            with pytest.raises(UnavailableError, match="another operator may lead"):
+                await write
+        await cluster.list("Pod", "a")
+        await cluster.replace(LEASE)
+    finally:
+        await cluster.close()
+    assert found.asked == [
+        "GET /api/v1/namespaces/a/pods",
+        "PUT /apis/coordination.k8s.io/v1/namespaces/a/leases/b",
+    ]
