@@ -16,6 +16,7 @@ from control_plane.cluster import GIVEN_KUBECONFIG, CommandError
 from control_plane.faults import play, playing
 from control_plane.folders import State, read_state
 from control_plane.nodes import cordon, delete_nodes, lose_node, make_nodes, restore_node, taint, untaint
+from control_plane.processes import stop_processes
 
 pytestmark = pytest.mark.cluster
 
@@ -393,6 +394,19 @@ def test_pod_security_refuses_what_the_namespace_forbids(
     }
     with pytest.raises(ApiError, match='violates PodSecurity "restricted:latest"'):
         api.create(pod, name)
+
+
+@local_only
+def test_servers_that_end_are_started_again_and_know_what_they_knew() -> None:
+    with ControlPlane() as other:
+        client = other.cluster.client()
+        client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kept"}})
+        other.restart("kube-apiserver")
+        assert client.get("namespaces", "kept")["metadata"]["name"] == "kept"
+        stop_processes([process for process in other.processes if process.name == "kube-scheduler"])
+        assert other.revive() == ("kube-scheduler",)
+        assert other.revive() == ()
+        client.close()
 
 
 @local_only

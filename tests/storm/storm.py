@@ -38,6 +38,7 @@ CONVERGE_S = 180.0
 QUIET_S = 6.0
 GONE_S = 120.0
 TEND_S = 0.1
+TELL_S = 15.0
 
 Say = Callable[[str], None]
 
@@ -103,7 +104,7 @@ class Storm:
         began = time.monotonic()
         for gust in forecast(self._seed, duration_s):
             while (left_s := began + gust.at_s - time.monotonic()) > 0:
-                self._grounds.keeper.tend()
+                self._tend()
                 time.sleep(min(TEND_S, left_s))
             self._strike(gust)
 
@@ -114,6 +115,8 @@ class Storm:
         grounds.git.stop()
         grounds.proxy.clear()
         grounds.keeper.calm()
+        # Its garbage collector backs off for minutes from what it could not do while the API server was away.
+        grounds.plane.restart("kube-controller-manager")
         wait_for(lambda: grounds.bring_nodes_back() or True, "the nodes are back", timeout_s=60)
         for name, spec in SPECS.items():
             wait_for(lambda n=name, s=spec: grounds.apply(n, s) or True, f"{name} is applied", timeout_s=60)
@@ -133,7 +136,7 @@ class Storm:
                 self._grounds.keeper.stop(0.0)
             deadline = time.monotonic() + QUIET_S * (1 if what == "in quiet" else 3)
             while time.monotonic() < deadline:
-                self._grounds.keeper.tend()
+                self._tend()
                 time.sleep(TEND_S)
             for violation in writes_in_quiet(self._requests(since)):
                 self._add(replace(violation, about=f"{what}: {violation.about}"))
@@ -168,6 +171,12 @@ class Storm:
         with (self.outcome.folder / "journal.txt").open("a") as file:
             file.write(line + "\n")
         self._say(line)
+
+    def _tend(self) -> None:
+        """Start again what ends by itself, as a cluster does."""
+        self._grounds.keeper.tend()
+        for name in self._grounds.plane.revive():
+            self.tell(f"  {name} had ended and is started again")
 
     def _strike(self, gust: Gust) -> None:
         self.outcome.struck[gust.kind] += 1
@@ -220,10 +229,13 @@ class Storm:
 
     def _wait_until(self, wrong: Callable[[], list[str]], most_s: float) -> list[str]:
         """Wait until nothing is wrong any more; returns what still is when the time is up."""
-        deadline = time.monotonic() + most_s
-        while (found := wrong()) and time.monotonic() < deadline:
-            self._grounds.keeper.tend()
+        began = told = time.monotonic()
+        while (found := wrong()) and time.monotonic() - began < most_s:
+            self._tend()
             time.sleep(0.5)
+            if time.monotonic() - told > TELL_S:
+                told = time.monotonic()
+                self.tell(f"  after {told - began:.0f} s {len(found)} to go: {found[0][:200]}")
         return found
 
     def _pods(self) -> set[str]:

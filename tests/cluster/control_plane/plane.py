@@ -174,6 +174,17 @@ class ControlPlane:
         finally:
             client.close()
 
+    def revive(self) -> tuple[str, ...]:
+        """Start again what has ended by itself, as a node does with its static pods; returns the names.
+
+        A scheduler ends when an answer to it was lost ("cache is corrupted"), and a controller-manager does
+        when it finds no API server for long.
+        """
+        ended = tuple(process.name for process in self.processes if not process.is_running())
+        for name in ended:
+            self.restart(name)
+        return ended
+
     def release(self) -> None:
         """Leave the servers running when this process ends (only with ``keep``)."""
         release_processes(self.processes)

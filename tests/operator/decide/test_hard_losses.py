@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from shardwright_operator.api.constants import Annotation
-from shardwright_operator.decide import decide
+from shardwright_operator.decide import decide, remains
 from shardwright_operator.decide.decision import Apply, Decision
 from shardwright_operator.observe.views import ChildKind, WriteNote
 from simulated_world import NAMESPACE, SimulatedWorld
@@ -337,3 +337,21 @@ def test_a_pod_whose_grace_was_cut_short_is_looked_at_when_it_becomes_overdue(wo
     world.now += timedelta(seconds=second)
     world.reconcile()
     assert WORKER not in world.pods
+
+
+def test_a_pod_that_a_controller_makes_from_its_cache_is_left_to_it_for_a_while(
+    world: SimulatedWorld,
+) -> None:
+    # After a restart of the API server the sets' controller worked from its cache for 30 s: each pod of a
+    # group that was down was deleted at once and came again at once, 50 times, with 200 statuses.
+    world.restart_container(WORKER, exit_code=1, reason="Error")
+    world.reconcile()
+    world.kubelets()
+    assert world.pods == {}
+    world._create_pod(world.get("StatefulSet", "llama-0-worker"), WORKER, 1)
+    world.writes.clear()
+    assert world.reconcile().requeue_after_s == remains.NEWBORN_S
+    assert world.writes == ["status"]
+    world.now += timedelta(seconds=remains.NEWBORN_S)
+    world.reconcile()
+    assert [write for write in world.writes if write != "status"] == [f"delete Pod {WORKER}"]
