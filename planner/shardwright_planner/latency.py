@@ -20,27 +20,27 @@ class Calibration:
     """Efficiencies as shares of peak rates, and fixed costs in seconds."""
 
     memory_efficiency: float = 0.876
-    cache_efficiency: float = 0.696
-    expert_memory_efficiency: float = 0.653
-    compute_efficiency: float = 0.7
-    narrow_efficiency: float = 0.85
-    expert_compute_efficiency: float = 0.254
-    attention_efficiency: float = 0.559
-    kernel_s: float = 3.57e-6
-    step_s: float = 447e-6
-    request_s: float = 15.3e-6
+    cache_efficiency: float = 0.695
+    expert_memory_efficiency: float = 0.802
+    compute_efficiency: float = 0.652
+    narrow_efficiency: float = 0.829
+    expert_compute_efficiency: float = 0.242
+    attention_efficiency: float = 0.474
+    kernel_s: float = 4.12e-6
+    step_s: float = 421e-6
+    request_s: float = 13.4e-6
     # Tokens agree on experts more than chance has it: n of them touch as many as n**spread that do not.
-    routing_spread: float = 0.9
-    nvlink_efficiency: float = 0.669
-    reduce_latency_s: float = 10.4e-6
+    routing_spread: float = 1.0
+    nvlink_efficiency: float = 0.622
+    reduce_latency_s: float = 7.28e-6
     pcie_reduce_latency_s: float = 20e-6
     network_reduce_latency_s: float = 60e-6
     network_efficiency: float = 0.7
     tcp_efficiency: float = 0.4  # without RDMA: copies through the host's memory; not measured
     send_latency_s: float = 10e-6
-    front_s: float = 0.0257
+    front_s: float = 0.0234
     wave_share: float = (
-        0.165  # requests that meet others' prompts in one wave; closed loops keep them bunched
+        0.154  # requests that meet others' prompts in one wave; closed loops keep them bunched
     )
     token_low: float = 0.85  # ends of the predicted range, as factors of the mean
     token_high: float = 1.08
@@ -95,7 +95,8 @@ class LoadWork:
     chunks: int
     burst: StepWork
     burst_steps: int
-    batch: float  # concurrent requests of one data rank
+    batch: float  # requests of one data rank that run at once
+    queued: float  # requests that wait for each of them, because the cache holds no more
 
 
 class StepClock:
@@ -189,11 +190,12 @@ class StepClock:
             return c.network_reduce_latency_s + ideal / self._network
         return 2.0 * c.reduce_latency_s + ideal / c.nvlink_efficiency
 
-    def work(self) -> LoadWork:
-        """The work at the stated steady concurrency."""
+    def work(self, held: float = math.inf) -> LoadWork:
+        """The work at the stated steady concurrency, of which the replica's cache holds ``held`` requests."""
         setting, stages = self.setting, self.layout.pipeline
         load, limit = setting.workload, setting.max_num_batched_tokens
-        batch = max(1.0, setting.service_level.concurrency / self.layout.data)
+        asked = max(1.0, setting.service_level.concurrency / self.layout.data)
+        batch = max(1.0, min(asked, held / self.layout.data))
         in_batch = max(1.0, batch / stages)
         context = load.input_tokens + load.output_tokens / 2
         chunk = min(load.input_tokens, limit)
@@ -206,6 +208,7 @@ class StepClock:
             burst=self._prompt(size, max(1.0, size / load.input_tokens)),
             burst_steps=math.ceil(batch * load.input_tokens / limit),
             batch=batch,
+            queued=asked / batch - 1.0,
         )
 
     def _prompt(self, tokens: float, requests: float) -> StepWork:
@@ -222,27 +225,39 @@ class StepClock:
         output, batch = self.setting.workload.output_tokens, work.batch
         decode = self.priced(work.decode)
         prefill = self.priced(work.prompt).total_s * work.chunks
-        # With a pipeline the other stages work on while one of them has a prompt.
-        interference = (batch - 1.0) / output * prefill / stages
-        token = decode.total_s + interference
         # All requests at once: prompts are worked off in full steps, and the mean request waits for half of
         # them. With a pipeline the steps overlap, one stage behind the other.
         burst = self.priced(work.burst).total_s * ((work.burst_steps - 1) / 2 / stages + 1.0)
         first = prefill + c.wave_share * burst + decode.total_s + c.front_s
+        # With a pipeline the other stages work on while one of them has a prompt.
+        others = (batch - 1.0) / output * prefill / stages
+        token = _interrupted_s(decode.total_s, others, first / output)
+        # Who does not fit waits until as many requests as are before it have gone through whole.
+        first += work.queued * (first + output * token)
         busy = batch * prefill / stages
         request = first + output * token
         return Latency(
             decode=decode,
             prefill_s=prefill,
-            interference_s=interference,
+            interference_s=token - decode.total_s,
             token_s=token,
             first_s=first,
             token_range_s=(token * c.token_low, token * c.token_high),
             first_range_s=(first * c.first_low, max(first * c.first_high, burst + c.front_s)),
             prefill_share=busy / (output * decode.total_s + busy),
-            tokens_per_second=batch * data * output / request,
-            requests_per_second=batch * data / request,
+            tokens_per_second=(1.0 + work.queued) * batch * data * output / request,
+            requests_per_second=(1.0 + work.queued) * batch * data / request,
         )
+
+
+def _interrupted_s(step: float, others: float, first: float) -> float:
+    """Mean time per output token when each other request brings one prompt in the time that a request takes.
+
+    Of these prompts, ``others`` per token in all, those delay no token that fall into the request's own wait
+    for its first token, which is ``first`` per token: t = step + others * t / (first + t).
+    """
+    half = (step + others - first) / 2.0
+    return max(step, half + math.sqrt(half * half + step * first))
 
 
 def _compute_s(stage: StageWork, c: Calibration) -> float:

@@ -193,16 +193,22 @@ class _Kind:
     expert_compute_s: float
 
 
+LEAST_READ_BYTES = 2.0
+"""Bytes of time per cached element: an 8-bit cache holds twice as much and was measured no faster (serving
+points of an FP8 checkpoint whose cache is in 8 bits too)."""
+
+
 def attention_work(kind: LayerKind, setting: Setting, tensor: int, batch: Batch) -> tuple[float, float]:
     """(bytes of cache read, operations) of one layer on one rank in one step."""
+    element = max(setting.cache_bytes, LEAST_READ_BYTES)
     match kind.mixer:
         case Attention() as a:
             seen = min(batch.context, a.window) if a.window else batch.context
-            per_token = max(1, a.kv_heads // tensor) * (a.head_dim + a.value_dim) * setting.cache_bytes
+            per_token = max(1, a.kv_heads // tensor) * (a.head_dim + a.value_dim) * element
             operations = 2.0 * batch.tokens * seen * a.heads * (a.head_dim + a.value_dim) / tensor
         case LatentAttention() as a:
             seen = batch.context
-            per_token = (a.kv_lora_rank + a.qk_rope_dim) * setting.cache_bytes
+            per_token = (a.kv_lora_rank + a.qk_rope_dim) * element
             expanded = a.qk_nope_dim + a.qk_rope_dim + a.value_dim
             absorbed = 2 * a.kv_lora_rank + a.qk_rope_dim
             width = expanded if batch.prompt else absorbed

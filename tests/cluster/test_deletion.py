@@ -166,7 +166,7 @@ def test_scaling_down_removes_the_groups_beyond(
         return {str(child["metadata"]["name"]) for child in (*llama.children(), *llama.pods())}
 
     wait_for(
-        lambda: not any(name.startswith("llama-1") for name in remaining()),
+        lambda: not any(f"{name}-".startswith("llama-1-") for name in remaining()),
         "group 1 is gone",
         detail=remaining,
     )

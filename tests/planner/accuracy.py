@@ -10,6 +10,7 @@ import argparse
 import csv
 import json
 import sys
+import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from scores import (
     latency_summary,
     peer_scores,
 )
+from shortfalls import capacity_targets, explained_verdicts, latency_targets, wrong_orders
 
 HERE = Path(__file__).parent / "published"
 PEERS = {
@@ -56,9 +58,8 @@ def _capacity(rows: Sequence[Row]) -> dict[str, object]:
         "pipelineRows": sum(row.pipeline > 1 for row in usable),
         "shippedConstants": capacity_summary(shipped),
         "leaveOneModelOut": capacity_summary(left_out),
-        "wrongVerdicts": sorted(
-            score.row.id for score in left_out if score.row.started not in {None, score.fits}
-        ),
+        "targets": capacity_targets(capacity_summary(left_out)),
+        "wrongVerdicts": explained_verdicts(left_out),
         "byModel": _each(left_out, lambda row: row.model, capacity_summary),
         "byLayout": _each(left_out, lambda row: f"TP{row.tensor} x PP{row.pipeline}", capacity_summary),
     }
@@ -68,12 +69,17 @@ def _latency(rows: Sequence[Row]) -> dict[str, object]:
     usable, counted = _usable(rows, latency_row)
     sample = points(usable)
     left_out = latency_left_out(sample, points(_beside(usable, "latency.csv", latency_row)))
+    impossible = [point.row.id for point in sample if is_impossible(point)]
+    possible = latency_summary([score for score in left_out if score.row.id not in impossible])
     return {
         "rows": counted,
         "pipelineRows": sum(row.layout.pipeline > 1 for row in usable),
-        "fasterThanTheHardware": [point.row.id for point in sample if is_impossible(point)],
+        "fasterThanTheHardware": impossible,
         "shippedConstants": latency_summary(latency_scores(sample)),
         "leaveOneModelOut": latency_summary(left_out),
+        "leaveOneModelOutWithoutImpossible": possible,
+        "targets": latency_targets(latency_summary(left_out), possible),
+        "wrongOrders": wrong_orders(left_out, impossible),
         "comparators": {title: latency_summary(peer_scores(usable, name)) for name, title in PEERS.items()},
         "byModel": _each(left_out, lambda row: row.model, latency_summary),
         "byLayout": _each(
@@ -133,7 +139,10 @@ def _capacity_text(part: Mapping) -> Iterator[str]:
     yield _line("median / 90th percentile of |error|", head)
     for title in ("shippedConstants", "leaveOneModelOut"):
         yield _line(_TITLES[title], _capacity_cells(part[title]))
-    yield f"  wrong verdicts: {', '.join(part['wrongVerdicts']) or 'none'}"
+    yield from _targets_text(part["targets"])
+    yield f"  wrong verdicts: {len(part['wrongVerdicts'])}"
+    for row, why in part["wrongVerdicts"].items():
+        yield from textwrap.wrap(f"{row}: {why}.", 150, initial_indent="    ", subsequent_indent="      ")
     for name in ("byModel", "byLayout"):
         yield _line(f"{_TITLES[name]}, leave-one-model-out", head)
         for key, summary in part[name].items():
@@ -159,14 +168,38 @@ def _latency_text(part: Mapping) -> Iterator[str]:
     yield f"  rows measured faster than the memory's peak rate allows (scored all the same): {len(odd)}"
     head = ("TPOT", "TTFT", "order", "order >5 %", "20 ms", "30 ms", "50 ms")
     yield _line("median / 90th percentile of |error|; false accepts / rejects", head)
-    for title in ("shippedConstants", "leaveOneModelOut"):
+    for title in ("shippedConstants", "leaveOneModelOut", "leaveOneModelOutWithoutImpossible"):
         yield _line(_TITLES[title], _latency_cells(part[title]))
     for title, summary in part["comparators"].items():
         yield _line(title, _latency_cells(summary))
+    yield from _targets_text(part["targets"])
+    yield from _orders_text(part["wrongOrders"])
     for name in ("byModel", "byLayout"):
         yield _line(f"{_TITLES[name]}, leave-one-model-out", head)
         for key, summary in part[name].items():
             yield _line(key, _latency_cells(summary))
+
+
+def _targets_text(targets: Sequence[Mapping]) -> Iterator[str]:
+    yield "  targets, leave-one-model-out"
+    for target in targets:
+        value = "-" if target["value"] is None else f"{target['value']:.4f}"
+        verdict = {None: "not measured", True: "reached", False: "MISSED"}[target["reached"]]
+        yield f"    {target['name']:42s} {target['target']:>8s}  {value:>8s}  {verdict}"
+
+
+def _orders_text(found: Mapping) -> Iterator[str]:
+    yield "  pairs in the wrong order, leave-one-model-out"
+    for name, counts in found["bySystem"].items():
+        impossible, near, nearer = (
+            counts.get(key, 0)
+            for key in ("wrongWithImpossibleRow", "wrongWithin5Percent", "wrongWithin10Percent")
+        )
+        close = f"{near} measured within 5 %, {nearer} within 10 %"
+        what = f"{impossible} with a row faster than the hardware, {close}"
+        yield f"    {name}: {counts.get('wrong', 0)} of {counts['pairs']}; {what}"
+    differences = ", ".join(f"{name} {count}" for name, count in found["byDifference"].items())
+    yield f"    by what the rows differ in, impossible ones apart: {differences or 'none'}"
 
 
 def _latency_cells(summary: Mapping) -> tuple[str, ...]:
@@ -186,6 +219,7 @@ def _latency_cells(summary: Mapping) -> tuple[str, ...]:
 _TITLES = {
     "shippedConstants": "shipped constants",
     "leaveOneModelOut": "leave-one-model-out",
+    "leaveOneModelOutWithoutImpossible": "the same without rows faster than the hardware",
     "byModel": "by model",
     "byLayout": "by (TP, PP)",
 }

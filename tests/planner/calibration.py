@@ -2,8 +2,8 @@
 
 Latency: every constant of the calibrated roofline that ``PARAMETERS`` lists, one set for all models, by a
 pattern search from physical starting values. The loss is the mean over models of the absolute logarithm of
-predicted over measured time per output token, and a third as much of time to first token; a weak pull to the
-starting values holds constants that the rows do not determine. Nothing here knows a model's name except to
+predicted over measured time per output token, and a quarter as much of time to first token; a weak pull to
+the starting values holds constants that the rows do not determine. Nothing here knows a model's name but to
 leave it out.
 
 Memory: the constants of engines.json by era, as medians over the rows that log the term. What only a handful
@@ -26,6 +26,7 @@ from shardwright_planner.gpu import GIB
 from shardwright_planner.latency import CALIBRATION, Calibration, Latency, LoadWork, StepClock
 from shardwright_planner.setting import Setting, settings
 from shardwright_planner.weights import WeightTable
+from shardwright_planner.workbench import Workbench
 
 # (constant, start, least, most). Starts are what a careful guess from data sheets would be.
 PARAMETERS = (
@@ -45,9 +46,9 @@ PARAMETERS = (
     ("front_s", 20e-3, 2e-3, 100e-3),
     ("wave_share", 0.15, 0.02, 0.5),
 )
-FIRST_WEIGHT = 1 / 3
-PULL = 0.002
-CLIP = 1.0  # of a row's logarithm: a few labels are wrong by a factor
+FIRST_WEIGHT = 1 / 4
+PULL = 0.005
+CLIP = 0.5  # of a row's logarithm: a few labels are wrong by a factor
 STEPS = (0.4, 0.2, 0.1, 0.05, 0.025)
 ROUNDS = 12
 LEAST_GAIN = 2e-5
@@ -76,8 +77,11 @@ def points(rows: Iterable[LatencyRow]) -> list[Point]:
         setting = settings(row.request)[0]
         key = (row.model, setting.model.quantization, setting.dtype_bytes)
         table = tables.setdefault(key, WeightTable(setting.model, setting.dtype_bytes, setting.engine))
-        clock = StepClock(setting, table, row.layout)
-        found.append(Point(row=row, clock=clock, work=clock.work()))
+        bench = Workbench(setting, table=table)
+        load = setting.workload
+        held = bench.fit(row.layout).concurrency(load.input_tokens + load.output_tokens // 2)
+        clock = bench.clock(row.layout)
+        found.append(Point(row=row, clock=clock, work=clock.work(held)))
     return found
 
 

@@ -267,6 +267,10 @@ def latency_row(row: Row) -> LatencyRow:
 def _stored(model: ModelFacts, mode: str) -> ModelFacts:
     # The file's mode says which checkpoint of the model ran; a native format is kept as it is.
     stored = model.quantization.method if model.quantization else ""
+    vendor = find_model(f"nvidia/{model.name.rsplit('/', maxsplit=1)[-1]}-Instruct-FP8")
+    if mode == "fp8" and not stored and vendor is not None:
+        # Its cache is in 8 bits too: a GPU ran 32 requests of 9,216 tokens that hold 19 of in 16 bits.
+        return replace(model, quantization=vendor.quantization)
     if mode.startswith("fp8") and not stored:
         section = BLOCK_FP8 if "block" in mode else CHANNEL_FP8
         return replace(model, quantization=parse_quantization(section))

@@ -6,7 +6,7 @@ what the plan would say: legal and it fits; or the high end of the range against
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from calibration import Point, folds, memory_overrides
@@ -16,6 +16,7 @@ from shardwright_planner import PlanInputError
 from shardwright_planner.gpu import GIB
 from shardwright_planner.latency import CALIBRATION
 from shardwright_planner.setting import settings
+from shardwright_planner.work import LEAST_READ_BYTES
 from shardwright_planner.workbench import Workbench
 
 OVER_PROMISED = 0.05
@@ -52,14 +53,10 @@ class LatencyScore:
 def capacity_score(row: CapacityRow, memory: Mapping[bool, object] | None = None) -> CapacityScore:
     """The planner's answer for a start-up; ``memory`` replaces the engine's memory constants by era."""
     try:
-        setting = settings(row.request)[0]
+        bench, layout = bench_of(row, memory), row.layout
     except PlanInputError:
         return CapacityScore(row=row, weights=None, available=None, tokens=None, fits=False)
-    if memory:
-        engine = setting.engine
-        changed = memory.get(engine.memory.workspace_kept, engine.memory)
-        setting = replace(setting, engine=replace(engine, memory=changed))
-    bench, layout = Workbench(setting), row.layout
+    setting = bench.setting
     violation = bench.legality.violation(layout) or bench.legality.capability_violation(setting.pool.gpu)
     if row.pipeline > setting.model.layer_count:
         return CapacityScore(row=row, weights=None, available=None, tokens=None, fits=False)
@@ -74,6 +71,20 @@ def capacity_score(row: CapacityRow, memory: Mapping[bool, object] | None = None
         tokens=_error(fit.tokens(setting.longest_tokens), row.tokens),
         fits=violation is None and fit.fits,
     )
+
+
+def bench_of(row: CapacityRow, memory: Mapping[bool, object] | None = None) -> Workbench:
+    """The planner's workbench for a start-up.
+
+    Raises:
+        PlanInputError: where the planner refuses the question.
+    """
+    setting = settings(row.request)[0]
+    if memory:
+        engine = setting.engine
+        changed = memory.get(engine.memory.workspace_kept, engine.memory)
+        setting = replace(setting, engine=replace(engine, memory=changed))
+    return Workbench(setting)
 
 
 def capacity_left_out(rows: Sequence[CapacityRow], beside: Sequence[CapacityRow] = ()) -> list[CapacityScore]:
@@ -139,8 +150,9 @@ def latency_left_out(sample: Sequence[Point], beside: Sequence[Point] = ()) -> l
 
 def is_impossible(point: Point) -> bool:
     """Whether a point was measured faster than reading weights and cache once takes at the peak rate."""
-    least = sum(stage.times * (stage.weights_s + stage.cache_s) for stage in point.work.decode.stages)
-    return point.row.token_s < least
+    narrow = min(1.0, point.clock.setting.cache_bytes / LEAST_READ_BYTES)
+    stages = point.work.decode.stages
+    return point.row.token_s < sum(s.times * (s.weights_s + narrow * s.cache_s) for s in stages)
 
 
 def peer_scores(rows: Iterable[LatencyRow], name: str) -> list[LatencyScore]:
@@ -186,19 +198,30 @@ def _verdicts(scores: Sequence[LatencyScore], goal_s: float) -> dict[str, object
 
 
 def _orderings(scores: Sequence[LatencyScore], within: float) -> tuple[int, int]:
-    # Some points are in the file several times; a pair of questions counts once.
-    distinct = list({score.row.question: score for score in scores}.values())
     pairs = right = 0
-    for index, one in enumerate(distinct):
-        for other in distinct[:index]:
-            same = one.row.model == other.row.model and one.row.system == other.row.system
-            if not same or one.row.token_s == other.row.token_s:
-                continue
-            if abs(math.log(one.row.token_s / other.row.token_s)) <= within:
-                continue
+    for one, other in pairs_of(scores):
+        if log_ratio(one, other) > within:
             pairs += 1
             right += (one.row.token_s < other.row.token_s) == (one.token_s < other.token_s)
     return pairs, right
+
+
+def pairs_of(scores: Sequence[LatencyScore]) -> Iterator[tuple[LatencyScore, LatencyScore]]:
+    """Every two points of one model and system that were measured apart.
+
+    Some points are in the file several times; a pair of questions counts once.
+    """
+    distinct = list({score.row.question: score for score in scores}.values())
+    for index, one in enumerate(distinct):
+        for other in distinct[:index]:
+            same = one.row.model == other.row.model and one.row.system == other.row.system
+            if same and one.row.token_s != other.row.token_s:
+                yield one, other
+
+
+def log_ratio(one: LatencyScore, other: LatencyScore) -> float:
+    """How far two measured times are apart, as the absolute logarithm of their ratio."""
+    return abs(math.log(one.row.token_s / other.row.token_s))
 
 
 def grouped(scores: Sequence, key: Callable) -> dict[str, list]:
