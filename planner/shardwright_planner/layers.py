@@ -38,7 +38,9 @@ UNGATED = frozenset(
 # Families that put a bias on the query, key and value projections without a key that says so.
 QKV_BIAS = frozenset({"qwen2", "qwen2_moe", "qwen2_vl", "qwen2_5_vl", "gpt2", "opt", "phi", "gpt_bigcode"})
 QK_NORM_PREFIXES = ("qwen3", "gemma3", "gemma4")
-FOUR_NORM_PREFIXES = ("gemma2", "gemma3", "gemma4", "glm4")
+FOUR_NORM_PREFIXES = ("gemma2", "gemma3", "gemma4")
+# Families whose attention_bias is that of queries, keys and values alone.
+NO_OUTPUT_BIAS = frozenset({"glm4", "glm4_moe", *QKV_BIAS})
 
 
 def layer_kinds(keys: Keys, model_type: str) -> list[LayerKind]:
@@ -52,7 +54,7 @@ def layer_kinds(keys: Keys, model_type: str) -> list[LayerKind]:
     if pattern and model_type.startswith("nemotron_h"):
         return _from_pattern(keys, model_type, pattern)
     count = keys.size("num_hidden_layers", "n_layer", "num_layers", "n_layers")
-    norms = 4 if model_type.startswith(FOUR_NORM_PREFIXES) else 2
+    norms = 4 if model_type.startswith(FOUR_NORM_PREFIXES) or model_type == "glm4" else 2
     mixers = _mixers(keys, model_type, count)
     dense, sparse = _dense(keys, model_type), _experts(keys, model_type)
     kinds = []
@@ -147,7 +149,7 @@ def _attention(keys: Keys, model_type: str) -> Attention:
         head_dim=head_dim,
         value_dim=keys.optional_size("v_head_dim") or head_dim,
         qkv_bias=bias,
-        output_bias=keys.flag("attention_bias") and model_type not in QKV_BIAS,
+        output_bias=keys.flag("attention_bias") and model_type not in NO_OUTPUT_BIAS,
         qk_norm=model_type.startswith(QK_NORM_PREFIXES) or keys.flag("use_qk_norm"),
         qk_norm_width=_norm_width(keys, model_type, heads, kv_heads or heads, head_dim),
         sinks=model_type == "gpt_oss",
@@ -243,7 +245,7 @@ def _experts(keys: Keys, model_type: str) -> Experts | None:
 def _router_bias(keys: Keys, model_type: str) -> bool:
     # DeepSeek-V3's selection bias is a vector of the experts' number, hence counted like a bias.
     return (
-        model_type in {"gpt_oss", "nemotron_h"}
+        model_type in {"glm4_moe", "gpt_oss", "nemotron_h"}
         or keys.text("topk_method") == "noaux_tc"
         or keys.flag("use_routing_bias")
     )

@@ -48,6 +48,35 @@ PUBLISHED = {
     "google/gemma-2-27b": 27_227_128_320,
     "google/gemma-3-1b-it": 999_885_952,
     "microsoft/phi-4": 14_659_507_200,
+    "microsoft/Phi-3-medium-4k-instruct": 13_960_238_080,
+    "Qwen/QwQ-32B": 32_763_876_352,
+    "Qwen/Qwen2.5-VL-7B-Instruct": 7_615_616_512,
+    "Qwen/Qwen3-Coder-480B-A35B-Instruct": 480_154_875_392,
+    "Qwen/Qwen3-Next-80B-A3B-Instruct": 79_674_391_296,
+    "google/gemma-2b": 2_506_172_416,
+    "google/gemma-2-2b": 2_614_341_888,
+    "meta-llama/Meta-Llama-3-8B": 8_030_261_248,
+    "meta-llama/Meta-Llama-3-70B": 70_553_706_496,
+    "codellama/CodeLlama-13b-hf": 13_016_028_160,
+    "codellama/CodeLlama-34b-hf": 33_743_970_304,
+    "codellama/CodeLlama-70b-hf": 68_976_910_336,
+    "deepseek-ai/deepseek-coder-6.7b-instruct": 6_740_512_768,
+    "moonshotai/Kimi-K2-Instruct": 1_026_408_232_448,
+    "mistralai/Mistral-Small-3.2-24B-Instruct-2506": 23_572_403_200,
+    "TinyLlama/TinyLlama-1.1B-Chat-v1.0": 1_100_048_384,
+    "HuggingFaceTB/SmolLM2-1.7B-Instruct": 1_711_376_384,
+}
+# Published totals of files that hold more than the language model, and what that is: an encoder of known size
+# with its projector, or a prediction layer with an embedding and a head of its own.
+SIGLIP = 416_866_032
+WITH_OTHERS = {
+    "google/gemma-3-4b-it": (4_300_079_472, SIGLIP + 1152 * 2560 + 1152),
+    "google/gemma-3-12b-it": (12_187_325_040, SIGLIP + 1152 * 3840 + 1152),
+    "google/gemma-3-27b-it": (27_432_406_640, SIGLIP + 1152 * 5376 + 1152),
+    "meta-llama/Llama-4-Scout-17B-16E-Instruct": (108_641_793_536, 871_932_416),
+    "meta-llama/Llama-4-Maverick-17B-128E-Instruct": (401_583_781_376, 871_932_416),
+    "zai-org/GLM-4.5": (358_337_791_296, 2 * 151_552 * 5120),
+    "zai-org/GLM-4.5-Air": (110_468_824_832, 2 * 151_552 * 4096),
 }
 
 
@@ -56,6 +85,13 @@ def test_parameters_match_the_published_count(name, count):
     facts = find_model(name)
     assert facts is not None
     assert parameter_count(facts) == count
+
+
+@pytest.mark.parametrize(("name", "total", "others"), [(n, *v) for n, v in WITH_OTHERS.items()])
+def test_parameters_and_what_lies_beside_them_match_the_published_total(name, total, others):
+    facts = find_model(name)
+    assert facts is not None
+    assert parameter_count(facts) + facts.extra_parameters + others == total
 
 
 def test_every_entry_of_the_catalogue_can_be_read():

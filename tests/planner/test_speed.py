@@ -16,6 +16,10 @@ BOUND_S = 0.080
         pytest.param("meta-llama/Llama-3.1-405B-Instruct", 2, 0.150, id="two nodes"),
         pytest.param("meta-llama/Llama-3.1-405B-Instruct", 8, 0.010, id="64 GPUs, nothing is fast enough"),
         pytest.param("deepseek-ai/DeepSeek-V3", 8, 0.001, id="64 GPUs, all kinds of parallelism"),
+        pytest.param("Qwen/Qwen3-235B-A22B", 8, 0.001, id="the same, grouped queries"),
+        pytest.param("openai/gpt-oss-120b", 8, 0.001, id="the same, windows"),
+        pytest.param("meta-llama/Llama-4-Maverick-17B-128E-Instruct", 8, 0.001, id="the same, dense between"),
+        pytest.param("Qwen/Qwen3-Next-80B-A3B-Instruct", 8, 0.001, id="the same, states"),
     ],
 )
 def test_planning_takes_milliseconds(name, nodes, goal):
