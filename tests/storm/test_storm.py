@@ -1,12 +1,17 @@
 """Bounded storms with fixed seeds; ``make chaos`` runs longer ones."""
 
+import os
 from pathlib import Path
 
 import pytest
 
+from control_plane.cluster import GIVEN_KUBECONFIG
 from storm import run_storm
 
-pytestmark = pytest.mark.cluster
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.skipif(GIVEN_KUBECONFIG in os.environ, reason="restarts the API server, so it has its own"),
+]
 
 STORM_S = 75.0
 
