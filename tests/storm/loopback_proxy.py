@@ -124,9 +124,9 @@ class LoopbackProxy:
             connector=connector, timeout=timeout, auto_decompress=False
         ) as session:
             handler = functools.partial(self._handle, session)
-            runner = web.ServerRunner(web.Server(handler, access_log=None))
+            runner = web.ServerRunner(web.Server(handler, access_log=None), shutdown_timeout=0.5)
             await runner.setup()
-            site = web.TCPSite(runner, "127.0.0.1", 0, shutdown_timeout=0.5)
+            site = web.TCPSite(runner, "127.0.0.1", 0)
             await site.start()
             self._port = runner.addresses[0][1]
             self._started.set()
