@@ -7,7 +7,7 @@ the one that was written.
 from collections.abc import Sequence
 
 from shardwright_planner.caveats import caveats
-from shardwright_planner.choice import choose, miss_text, rejection, rule_of, split_cause
+from shardwright_planner.choice import choose, miss_text, rejection, rule_of, saving_text, split_cause
 from shardwright_planner.evaluation import Candidate, shortage
 from shardwright_planner.fingerprint import input_hash
 from shardwright_planner.latency import Latency
@@ -35,8 +35,6 @@ from shardwright_planner.request import PlanRequest
 from shardwright_planner.version import PLANNER_VERSION
 from shardwright_planner.work import model_links
 
-MOST_COMPARED = 16
-
 
 def plan_of(
     request: PlanRequest,
@@ -49,7 +47,7 @@ def plan_of(
     """The plan for a candidate that fits."""
     cause = split_cause(found, chosen)
     missed = miss_text(chosen)
-    reason = _reason(chosen, cause) + _saving(chosen, found)
+    reason = _reason(chosen, cause) + saving_text(chosen, found)
     if missed and not feasible:
         reason = f"Refused, because policy Require is set and {missed} on {chosen.layout.label()}"
     return _plan(
@@ -171,22 +169,6 @@ def _reason(chosen: Candidate, cause: SplitCause) -> str:
             return f"{where}: fewer GPUs hold the model but miss the service level"
         case SplitCause.PINNED:
             return f"{where}: the sizes are pinned"
-
-
-def _saving(chosen: Candidate, found: Sequence[Candidate]) -> str:
-    # With prices the fewest GPUs need not win: what would have been taken of the other kinds says why.
-    cost, pool = chosen.cost_per_hour, chosen.setting.pool
-    others = [c for c in found if c.setting.pool != pool and c.fits and c.cost_per_hour is not None]
-    if cost is None:
-        return ""
-    for other in sorted(others, key=lambda c: (c.cost_per_hour, c.layout.world))[:MOST_COMPARED]:
-        # Whatever costs more than the choice was not timed before.
-        if other.timed().meets or not chosen.meets:
-            what = f"{other.layout.label()} on {other.setting.pool.gpu.name}"
-            return (
-                f". It costs {cost:.2f} per hour, the next of another kind {other.cost_per_hour:.2f} ({what})"
-            )
-    return ""
 
 
 def _replicas(request: PlanRequest, latency: Latency | None) -> int:

@@ -12,6 +12,7 @@ from shardwright_planner.plan import Rule, SplitCause
 from shardwright_planner.request import Pins
 
 PLAIN_WITHIN = 1.10
+MOST_COMPARED = 16
 
 
 def choose(found: Sequence[Candidate]) -> Candidate | None:
@@ -83,6 +84,25 @@ def rejection(candidate: Candidate, chosen: Candidate) -> str:
         return f"fits and is about as fast; {other.label()} is the plainer layout"
     rates = f"{candidate.tokens_per_second_per_gpu:.0f} against {chosen.tokens_per_second_per_gpu:.0f}"
     return f"fits, but predicts fewer tokens per second and GPU: {rates}"
+
+
+def saving_text(chosen: Candidate, found: Sequence[Candidate]) -> str:
+    """What the cheapest layout on GPUs of another kind costs, to end the reason with; empty without prices.
+
+    With prices the fewest GPUs need not win, and this says why.
+    """
+    cost, pool = chosen.cost_per_hour, chosen.setting.pool
+    others = [c for c in found if c.setting.pool != pool and c.fits and c.cost_per_hour is not None]
+    if cost is None:
+        return ""
+    for other in sorted(others, key=lambda c: (c.cost_per_hour, c.layout.world))[:MOST_COMPARED]:
+        # Whatever costs more than the choice was not timed before.
+        if other.timed().meets or not chosen.meets:
+            what = f"{other.layout.label()} on {other.setting.pool.gpu.name}"
+            return (
+                f". It costs {cost:.2f} per hour, the next of another kind {other.cost_per_hour:.2f} ({what})"
+            )
+    return ""
 
 
 def miss_text(candidate: Candidate) -> str:

@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from calibration import points, readable
-from measured_rows import Row, Unscored, capacity_row, latency_row, read_rows
+from cells import Row, Unscored
+from measured_rows import capacity_row, latency_row, read_rows
 from scores import (
     capacity_left_out,
     capacity_score,

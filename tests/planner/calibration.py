@@ -19,7 +19,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from measured_rows import CapacityRow, LatencyRow, Unscored, capacity_row, latency_row, read_rows
+from cells import Unscored
+from measured_rows import CapacityRow, LatencyRow, capacity_row, latency_row, read_rows
 
 from shardwright_planner.engine import EngineMemory
 from shardwright_planner.gpu import GIB

@@ -6,12 +6,13 @@ engine version.
 """
 
 import csv
-import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+
+from cells import Row, Unscored, degree, number, positive, said, whole
 
 from shardwright_planner import (
     EngineOptions,
@@ -32,8 +33,6 @@ from shardwright_planner.partition import own_partition
 from shardwright_planner.quantization import parse_quantization
 from shardwright_planner.setting import settings
 
-Row = Mapping[str, str]
-LARGEST_DEGREE = 4096
 STARTED = {"fit": True, "oom": False, "kv_too_small": False, "invalid_config": False}
 
 CHANNEL_FP8 = {
@@ -65,15 +64,6 @@ ENDINGS = (
     (r"[-.](qat-)?(gptq|awq|int4|gptq-int4|awq-int4)$", GROUP_INT4),
     (r"[-.]nvfp4$", NVFP4),
 )
-
-
-class Unscored(Exception):  # noqa: N818  not an error: the row lacks something
-    """A row that cannot be scored, with the column that is missing or says nothing usable, and why."""
-
-    def __init__(self, column: str, reason: str = "nothing usable stands there") -> None:
-        super().__init__(f"{column}: {reason}")
-        self.column = column
-        self.reason = reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,18 +154,18 @@ def capacity_row(row: Row) -> CapacityRow:
     version = _version(row.get("vllm_version", ""))
     model = _model(row.get("model_id", ""), "model_id")
     gpu = _gpu(row.get("gpu", ""), "gpu")
-    tensor = _degree(row, "tp", None)
-    pipeline, data = _degree(row, "pp", 1), _degree(row, "dp", 1)
-    utilization = _number(row.get("gpu_memory_utilization", ""))
+    tensor = degree(row, "tp", None)
+    pipeline, data = degree(row, "pp", 1), degree(row, "dp", 1)
+    utilization = number(row.get("gpu_memory_utilization", ""))
     if utilization is not None and not 0.05 <= utilization <= 1.0:
         raise Unscored("gpu_memory_utilization", f"{utilization:g} is no share from 0.05 to 1")
-    values = [_number(row.get(name, "")) for name in ("weights_gib_per_gpu", "available_kv_gib", "kv_tokens")]
+    values = [number(row.get(name, "")) for name in ("weights_gib_per_gpu", "available_kv_gib", "kv_tokens")]
     started = STARTED.get(row.get("outcome", "").strip().lower())
     if started is None and all(value is None for value in values):
         known = ", ".join(STARTED)
         raise Unscored("outcome", f"neither one of {known}, nor weights or KV figures to compare")
     stated = re.search(r"\bdtype=(\w+)", row.get("notes", ""))
-    longest = _whole(row.get("max_model_len", "")) or model.max_position
+    longest = whole(row.get("max_model_len", "")) or model.max_position
     request = PlanRequest(
         model=replace(model, max_position=max(model.max_position, longest)),
         pools=(Pool(gpu=gpu, gpus_per_node=max(8, tensor * pipeline * data), nodes=1),),
@@ -187,12 +177,12 @@ def capacity_row(row: Row) -> CapacityRow:
             quantization=_online(row.get("quantization", ""), model),
             kv_cache_dtype=_cache_dtype(row.get("kv_dtype", "")),
             gpu_memory_utilization=utilization,
-            max_num_seqs=_whole(row.get("max_num_seqs", "")),
-            max_num_batched_tokens=_whole(row.get("max_num_batched_tokens", "")),
+            max_num_seqs=whole(row.get("max_num_seqs", "")),
+            max_num_batched_tokens=whole(row.get("max_num_batched_tokens", "")),
         ),
     )
     names = ("activation_gib", "non_torch_gib", "cudagraph_gib")
-    activation, context, graphs = (_number(row.get(name, "")) for name in names)
+    activation, context, graphs = (number(row.get(name, "")) for name in names)
     return CapacityRow(
         id=row.get("id", ""),
         model=model.name,
@@ -223,14 +213,14 @@ def latency_row(row: Row) -> LatencyRow:
     system = row.get("system", "")
     gpu = _gpu(system.replace("_", "-"), "system")
     inputs, outputs, batch, token = (
-        _positive(row, name) for name in ("isl", "osl", "batch_size", "silicon_tpot_ms")
+        positive(row, name) for name in ("isl", "osl", "batch_size", "silicon_tpot_ms")
     )
-    first = _number(row.get("silicon_ttft_ms", ""))
-    tensor, pipeline = _degree(row, "tp_size", None), _degree(row, "pp_size", 1)
-    data = _degree(row, "attention_dp_size", 1)
+    first = number(row.get("silicon_ttft_ms", ""))
+    tensor, pipeline = degree(row, "tp_size", None), degree(row, "pp_size", 1)
+    data = degree(row, "attention_dp_size", 1)
     if pipeline > model.layer_count:
         raise Unscored("pp_size", f"{pipeline} stages for the {model.layer_count} layers of {model.name}")
-    expert = _degree(row, "moe_ep_size", 1) > 1
+    expert = degree(row, "moe_ep_size", 1) > 1
     load = Workload(input_tokens=max(1, int(inputs)), output_tokens=max(1, int(outputs)))
     # The engine's own context limit does not bear on latency.
     model = replace(model, max_position=max(model.max_position, load.input_tokens + load.output_tokens))
@@ -281,7 +271,7 @@ def _stored(model: ModelFacts, mode: str) -> ModelFacts:
 
 def _peers(row: Row) -> Iterator[tuple[str, tuple[float | None, float | None]]]:
     for name in ("aic_silicon", "aic_sol", "fit9"):
-        pair = (_number(row.get(f"{name}_tpot_ms", "")), _number(row.get(f"{name}_ttft_ms", "")))
+        pair = (number(row.get(f"{name}_tpot_ms", "")), number(row.get(f"{name}_ttft_ms", "")))
         yield name, (pair[0] / 1e3 if pair[0] else None, pair[1] / 1e3 if pair[1] else None)
 
 
@@ -296,16 +286,11 @@ def _check(request: PlanRequest, columns: tuple[str, ...]) -> None:
 def _version(text: str) -> str:
     found = re.search(r"\d+\.\d+", text)
     if found is None:
-        raise Unscored("vllm_version", _said(text, "is no version"))
+        raise Unscored("vllm_version", said(text, "is no version"))
     try:
         return find_engine(found.group()).version
     except PlanInputError as error:
-        raise Unscored("vllm_version", _said(text, error.limit)) from error
-
-
-def _said(text: str, why: str) -> str:
-    stated = text.strip()
-    return f"{stated[:60]!r} {why}" if stated else "nothing stands there"
+        raise Unscored("vllm_version", said(text, error.limit)) from error
 
 
 def _gpu(text: str, column: str) -> Gpu:
@@ -314,13 +299,13 @@ def _gpu(text: str, column: str) -> Gpu:
             return find_gpu(candidate)
         except PlanInputError:
             continue
-    raise Unscored(column, _said(text, "is no GPU of the catalogue"))
+    raise Unscored(column, said(text, "is no GPU of the catalogue"))
 
 
 def _model(name: str, column: str) -> ModelFacts:
     found = find_model(name) or _by_basename(name) or _by_ending(name)
     if found is None:
-        raise Unscored(column, _said(name, "is no model of the catalogue"))
+        raise Unscored(column, said(name, "is no model of the catalogue"))
     return found
 
 
@@ -355,37 +340,5 @@ def _cache_dtype(text: str) -> str | None:
     if stated in {"", "auto", "none"}:
         return None
     if not stated.startswith(("fp8", "bf16", "bfloat16", "fp16", "float16")):
-        raise Unscored("kv_dtype", _said(text, "is no cache dtype of the planner"))
+        raise Unscored("kv_dtype", said(text, "is no cache dtype of the planner"))
     return {"bf16": "bfloat16", "fp16": "float16"}.get(stated, stated)
-
-
-def _number(text: str) -> float | None:
-    # The first number of a cell: "8192 (default)", "1,277,184", "57.752 (GB as logged)"; "nan" is none.
-    found = re.match(r"\s*([-+]?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d+)?(?:[eE][-+]?\d+)?)", text)
-    try:
-        value = float(found.group(1).replace(",", "")) if found else math.nan
-    except ValueError:
-        return None
-    return value if math.isfinite(value) else None
-
-
-def _whole(text: str) -> int | None:
-    value = _number(text)
-    return int(value) if value is not None and value >= 1 else None
-
-
-def _positive(row: Row, column: str) -> float:
-    value = _number(row.get(column, ""))
-    if value is None or value <= 0:
-        raise Unscored(column, _said(row.get(column, ""), "is no number above zero"))
-    return value
-
-
-def _degree(row: Row, column: str, default: int | None) -> int:
-    text = row.get(column, "")
-    value = _number(text)
-    if not value and default is not None:  # a dense model's expert parallelism is 0 in some files
-        return default
-    if value is None or value != int(value) or not 1 <= value <= LARGEST_DEGREE:
-        raise Unscored(column, _said(text, f"is no whole number from 1 to {LARGEST_DEGREE}"))
-    return int(value)
