@@ -15,8 +15,8 @@ from shardwright_operator.watch_session import Listed, open_session
 
 LOGIN_ATTEMPTS = 3
 
-Deliver = Callable[[Mapping[str, Any], bool, bool], None]
-"""Takes an object, whether it is gone, and whether it came from the LIST that begins a watch."""
+Deliver = Callable[[Mapping[str, Any], bool], None]
+"""Takes an object, and whether it is gone."""
 
 
 def make_registry(
@@ -47,7 +47,7 @@ def make_registry(
 
     async def on_event(event: kopf.RawEvent, **_: Any) -> None:
         # Returns nothing: kopf would write a returned value into the object's status.
-        deliver(event["object"], event["type"] == "DELETED", event["type"] is None)
+        deliver(event["object"], event["type"] == "DELETED")
 
     async def cleanup(**_: Any) -> None:
         ending()

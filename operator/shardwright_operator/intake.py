@@ -10,12 +10,11 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from shardwright_operator.api.gang import kind_of
-from shardwright_operator.cluster import Cluster, ClusterError, Kind, ListAnswer
+from shardwright_operator.cluster import Cluster, ClusterError, Kind
 from shardwright_operator.observe.store import Store
 from shardwright_operator.observe.views import Key
 
-SETTLE_S = 1.0
+SETTLE_S = 0.5
 """Between the wish for a LIST and the LIST, so that a burst of wishes costs one."""
 
 log = logging.getLogger(__name__)
@@ -42,28 +41,23 @@ class Intake:
         self._wake = asyncio.Event()
         self._listed_at: float | None = None
 
-    def deliver(self, body: Mapping[str, Any], deleted: bool, listed: bool) -> None:
-        """Take in a watch event; ``listed`` if it comes from the LIST that begins a watch."""
-        if listed:
-            self.distrust(kind_of(body))
+    def deliver(self, body: Mapping[str, Any], deleted: bool) -> None:
+        """Take in a watch event."""
         try:
             keys = self._store.put(body, deleted=deleted)
         except (KeyError, TypeError, ValueError, AttributeError):
             # One odd object must not blind the operator for all others.
             log.exception("an object could not be read", extra={"kind": body.get("kind")})
             return
-        for key in keys:
-            self._enqueue(key)
+        self._enqueue_all(keys)
 
     def deliver_stranger(self, body: Mapping[str, Any], deleted: bool) -> None:
         """Take in an event of a pod that is not ours and holds GPUs."""
-        for key in self._store.put_stranger(body, deleted=deleted):
-            self._enqueue(key)
+        self._enqueue_all(self._store.put_stranger(body, deleted=deleted))
 
     def replace_strangers(self, bodies: Iterable[Mapping[str, Any]], version: int) -> None:
         """Take in a LIST of all such pods."""
-        for key in self._store.replace_strangers(bodies, version=version):
-            self._enqueue(key)
+        self._enqueue_all(self._store.replace_strangers(bodies, version=version))
 
     def distrust(self, kind: str) -> None:
         """Ask for a LIST of a kind of which the store may be behind."""
@@ -117,20 +111,22 @@ class Intake:
 
     async def _relist(self, kind: Kind) -> None:
         self._distrusted.discard(kind.kind)
+        uids: set[str] = set()
+        versions: set[int] = set()
         try:
-            spaces = self._namespaces if kind.namespaced else (None,)
-            answers = [await self._cluster.list(kind.kind, namespace) for namespace in spaces]
+            for namespace in self._namespaces if kind.namespaced else (None,):
+                # A page at a time, since whole objects take many times the memory of what is kept of them.
+                async for page in self._cluster.list(kind.kind, namespace):
+                    keys, seen = self._store.put_listed(kind.kind, page.items)
+                    self._enqueue_all(keys)
+                    uids |= seen
+                    versions.add(page.version)
         except ClusterError:
             self.distrust(kind.kind)
             raise
-        for key in self._store.replace(kind.kind, _items(answers), version=_version(answers)):
+        # The oldest version: an object that is newer than one of several lists is not taken for gone.
+        self._enqueue_all(self._store.prune(kind.kind, uids, version=min(versions, default=0)))
+
+    def _enqueue_all(self, keys: Iterable[Key]) -> None:
+        for key in keys:
             self._enqueue(key)
-
-
-def _items(answers: Sequence[ListAnswer]) -> list[Mapping[str, Any]]:
-    return [item for answer in answers for item in answer.items]
-
-
-def _version(answers: Sequence[ListAnswer]) -> int:
-    """The oldest version: an object that is newer than one of several lists is not taken for gone."""
-    return min(answer.version for answer in answers)

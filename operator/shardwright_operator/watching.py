@@ -58,9 +58,9 @@ class WatchThread:
         loop = asyncio.get_running_loop()
         ended = loop.create_future()
 
-        def deliver(body: Mapping[str, Any], deleted: bool, listed: bool) -> None:
+        def deliver(body: Mapping[str, Any], deleted: bool) -> None:
             with contextlib.suppress(RuntimeError):  # the loop has closed: the process is ending
-                loop.call_soon_threadsafe(self._deliver, body, deleted, listed)
+                loop.call_soon_threadsafe(self._deliver, body, deleted)
 
         def listed(kind: str) -> None:
             with contextlib.suppress(RuntimeError):

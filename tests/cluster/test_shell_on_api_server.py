@@ -123,7 +123,7 @@ def test_requests_and_their_errors(cluster: Cluster, api: Client, namespace: str
         found = await server.find("Service", namespace, "llama")
         assert found is not None
         assert found["metadata"]["uid"] == first["metadata"]["uid"]
-        listed = await server.list("Service", namespace)
+        (listed,) = [page async for page in server.list("Service", namespace)]
         assert [item["kind"] for item in listed.items] == ["Service"]
         assert listed.version >= int(first["metadata"]["resourceVersion"])
 

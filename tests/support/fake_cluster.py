@@ -6,7 +6,7 @@ a real API server does with the requests is tested on one.
 
 import copy
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,9 +17,9 @@ from shardwright_operator.cluster import (
     ClusterError,
     ConflictError,
     InvalidError,
-    ListAnswer,
     Manifest,
     NotFoundError,
+    Page,
 )
 
 Place = tuple[str, str, str]
@@ -56,14 +56,14 @@ class FakeCluster:
         self._called("find", kind, name)
         return copy.deepcopy(self.objects.get((kind, namespace, name)))
 
-    async def list(self, kind: str, namespace: str | None) -> ListAnswer:
+    async def list(self, kind: str, namespace: str | None) -> AsyncIterator[Page]:
         self._called("list", kind, namespace or "")
         items = [
             copy.deepcopy(body)
             for (its_kind, its_namespace, _), body in self.objects.items()
             if its_kind == kind and namespace in {None, its_namespace}
         ]
-        return ListAnswer(items=tuple(items), version=next(self._versions))
+        yield Page(items=tuple(items), version=next(self._versions))
 
     async def apply(self, manifest: Manifest, *, force: bool, uid: str | None = None) -> Manifest:
         place = _place(manifest)

@@ -58,16 +58,17 @@ async def _filled(cluster: ApiCluster, key: Key, kubeconfig: str | None) -> Stor
     nodes = None
     with contextlib.suppress(ForbiddenError):
         # A user of one namespace may not look: the hardware must be in the spec, as for such an operator.
-        nodes = await cluster.list("Node", None)
+        nodes = [page async for page in cluster.list("Node", None)]
     store = Store(nodes_visible=nodes is not None)
     found = await cluster.find(KIND, key.namespace, key.name)
     if found is not None:
         store.put(found, deleted=False)
     for kind in (ChildKind.REVISION, ChildKind.STATEFUL_SET, "Pod"):
-        answer = await cluster.list(str(kind), key.namespace)
-        store.replace(str(kind), answer.items, version=answer.version)
+        async for page in cluster.list(str(kind), key.namespace):
+            store.put_listed(str(kind), page.items)
     if nodes is not None:
-        store.replace("Node", nodes.items, version=nodes.version)
+        for page in nodes:
+            store.put_listed("Node", page.items)
         await _with_strangers(store, kubeconfig)
     return store
 

@@ -15,7 +15,7 @@ from shardwright_operator.cluster.errors import (
     UnavailableError,
 )
 from shardwright_operator.cluster.kinds import KINDS, Kind, kind_named
-from shardwright_operator.cluster.protocol import Cluster, ListAnswer, Manifest
+from shardwright_operator.cluster.protocol import Cluster, Manifest, Page
 
 __all__ = [
     "KINDS",
@@ -26,9 +26,9 @@ __all__ = [
     "ForbiddenError",
     "InvalidError",
     "Kind",
-    "ListAnswer",
     "Manifest",
     "NotFoundError",
+    "Page",
     "UnavailableError",
     "kind_named",
 ]

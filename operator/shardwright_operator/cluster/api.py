@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, cast
 from urllib.parse import urlencode
 
@@ -20,11 +20,12 @@ from shardwright_operator.cluster.errors import (
     error_from_answer,
 )
 from shardwright_operator.cluster.kinds import kind_named
-from shardwright_operator.cluster.protocol import ListAnswer, Manifest
+from shardwright_operator.cluster.protocol import Manifest, Page
 
 REQUEST_TIMEOUT_S = 30.0
 CONNECT_TIMEOUT_S = 5.0
-LIST_PAGE = 500
+LIST_PAGE = 100
+"""Objects of a page: a revision has some 25 kB of JSON, and many times that once it is read."""
 
 _APPLY = "application/apply-patch+yaml"
 _JSON_PATCH = "application/json-patch+json"
@@ -79,22 +80,25 @@ class ApiCluster:
         items = answer.get("items") or ()
         return _trimmed(items[0], described.plain_kind, described.api_version) if items else None
 
-    async def list(self, kind: str, namespace: str | None) -> ListAnswer:
-        """See Cluster. Made in pages, all at one resource version; what no view needs is dropped early."""
+    async def list(self, kind: str, namespace: str | None) -> AsyncIterator[Page]:
+        """See Cluster."""
         described = kind_named(kind)
-        items: list[Manifest] = []
         query = {"limit": str(LIST_PAGE)}
         if described.selector:
             query["labelSelector"] = described.selector
         while True:
-            page = await self._request("list", kind, "GET", described.path(namespace), query=query)
-            items += [
-                _trimmed(i, described.plain_kind, described.api_version) for i in page.get("items") or ()
-            ]
-            metadata = page.get("metadata") or {}
+            answer = await self._request("list", kind, "GET", described.path(namespace), query=query)
+            metadata = answer.get("metadata") or {}
+            version = str(metadata.get("resourceVersion") or "0")
+            yield Page(
+                items=tuple(
+                    _trimmed(item, described.plain_kind, described.api_version)
+                    for item in answer.get("items") or ()
+                ),
+                version=int(version) if version.isdecimal() else 0,
+            )
             if not metadata.get("continue"):
-                version = str(metadata.get("resourceVersion") or "0")
-                return ListAnswer(items=tuple(items), version=int(version) if version.isdecimal() else 0)
+                return
             query = {**query, "continue": metadata["continue"]}
 
     async def apply(self, manifest: Manifest, *, force: bool, uid: str | None = None) -> Manifest:

@@ -1,6 +1,6 @@
 """The requests that the operator makes, and no others: the chart's rights follow from this list."""
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -8,8 +8,8 @@ Manifest = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ListAnswer:
-    """A complete LIST and the resource version that it was made at."""
+class Page:
+    """Some of the objects of a LIST, and the resource version that all of it is made at."""
 
     items: tuple[Manifest, ...]
     version: int
@@ -26,8 +26,11 @@ class Cluster(Protocol):
         """The live object, or None. A LIST of one name: it needs no right beyond that of the watches."""
         ...
 
-    async def list(self, kind: str, namespace: str | None) -> ListAnswer:
-        """All objects of a kind that carry our label (all, for kinds without one); None: all namespaces."""
+    def list(self, kind: str, namespace: str | None) -> AsyncIterator[Page]:
+        """All objects of a kind that carry our label (all, for kinds without one); None: all namespaces.
+
+        At least one page comes, which may be empty.
+        """
         ...
 
     async def apply(self, manifest: Manifest, *, force: bool, uid: str | None = None) -> Manifest:

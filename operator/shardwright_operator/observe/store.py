@@ -6,7 +6,7 @@ and a periodic live LIST (``replace``) repairs what was missed.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -192,19 +192,31 @@ class Store:
                 raise ValueError(message)
 
     def replace(self, kind: str, bodies: Iterable[Mapping[str, Any]], *, version: int) -> frozenset[Key]:
-        """Take in a complete live LIST of a kind, made at ``version``; what it lacks is gone.
+        """Take in a complete live LIST of a kind, made at ``version``; what it lacks is gone."""
+        keys, uids = self.put_listed(kind, bodies)
+        return keys | self.prune(kind, uids, version=version)
+
+    def put_listed(
+        self, kind: str, bodies: Iterable[Mapping[str, Any]]
+    ) -> tuple[frozenset[Key], frozenset[str]]:
+        """Take in a part of a LIST; return the keys whose decision it may change, and the part's UIDs."""
+        keys: set[Key] = set()
+        uids: set[str] = set()
+        for body in bodies:
+            uids.add(body["metadata"].get("uid", ""))
+            keys |= self.put(body, deleted=False)
+            if kind == KIND:
+                keys |= self._reread_resource(body)
+        return frozenset(keys), frozenset(uids)
+
+    def prune(self, kind: str, uids: Container[str], *, version: int) -> frozenset[Key]:
+        """Take for gone what a complete LIST of a kind, made at ``version``, did not have among its UIDs.
 
         An object that is newer than the LIST came by a watch meanwhile and stays.
         """
         keys: set[Key] = set()
-        listed: set[str] = set()
-        for body in bodies:
-            listed.add(body["metadata"].get("uid", ""))
-            keys |= self.put(body, deleted=False)
-            if kind == KIND:
-                keys |= self._reread_resource(body)
         for view in list(self._views(kind)):
-            if view.uid not in listed and view.resource_version <= version:
+            if view.uid not in uids and view.resource_version <= version:
                 keys |= self._remove(view, version)
         return frozenset(keys)
 

@@ -66,7 +66,7 @@ async def test_without_a_certain_lease_only_reads_and_the_lease_itself_are_sent(
         ):
             with pytest.raises(UnavailableError, match="another operator may lead"):
                 await write
-        await cluster.list("Pod", "a")
+        assert [page.items async for page in cluster.list("Pod", "a")] == [()]
         await cluster.replace(LEASE)
     finally:
         await cluster.close()

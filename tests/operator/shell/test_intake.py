@@ -40,10 +40,10 @@ def test_events_reach_store_and_queue_and_an_odd_object_blinds_nobody() -> None:
     async def main() -> None:
         harness = Harness()
         body = harness.resource("a")
-        harness.intake.deliver({"kind": KIND, "metadata": {}}, False, False)
-        harness.intake.deliver(body, False, False)
+        harness.intake.deliver({"kind": KIND, "metadata": {}}, False)
+        harness.intake.deliver(body, False)
         assert harness.queued == [Key("models", "a")]
-        harness.intake.deliver(body, True, False)
+        harness.intake.deliver(body, True)
         assert harness.store.keys() == frozenset()
 
     run_virtually(main())
@@ -76,14 +76,14 @@ def test_namespaces_are_listed_one_by_one() -> None:
     run_virtually(main())
 
 
-def test_a_watch_that_begins_anew_is_followed_by_one_list_of_its_kind() -> None:
+def test_watches_that_begin_anew_are_followed_by_one_list_of_their_kind() -> None:
     async def main() -> None:
         harness = Harness()
-        bodies = [harness.resource(name) for name in "abc"]
+        harness.resource("a")
         running = asyncio.create_task(harness.intake.run(300))
         await asyncio.sleep(10)
-        for body in bodies:
-            harness.intake.deliver(body, False, True)
+        for _ in range(3):
+            harness.intake.distrust(KIND)
         await asyncio.sleep(10)
         assert harness.cluster.calls == [("list", KIND, "")]
         running.cancel()

@@ -1,4 +1,4 @@
-"""The watches' session tells of every LIST, since an empty one brings no event; and no watch ends unseen."""
+"""The watches' session asks LISTs for their version alone, and tells of them; and no watch ends unseen."""
 
 import asyncio
 import threading
@@ -34,8 +34,13 @@ EMPTY = {"items": [], "metadata": {"resourceVersion": "7"}}
         pytest.param("/apis/apps/v1", 200, [], id="discovery"),
     ],
 )
-async def test_lists_are_told(tmp_path: Path, path: str, status: int, told: list[str]) -> None:
-    async def answer(_request: web.Request) -> web.Response:
+async def test_lists_bring_nothing_and_are_told(
+    tmp_path: Path, path: str, status: int, told: list[str]
+) -> None:
+    selectors: list[str | None] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        selectors.append(request.query.get("fieldSelector"))
         return web.json_response(EMPTY, status=status)
 
     application = web.Application()
@@ -63,6 +68,8 @@ async def test_lists_are_told(tmp_path: Path, path: str, status: int, told: list
         await response.read()
     await runner.cleanup()
     assert heard == told
+    is_list = "watch" not in path and path != "/apis/apps/v1"
+    assert selectors == ["metadata.name=_" if is_list else None]
 
 
 async def test_watching_ends_when_kopf_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
