@@ -35,7 +35,7 @@ $(STAMP): constraints.txt pyproject.toml
 demo: setup  ## plan and run Llama 3.1 405B on a real API server with simulated GPU nodes
 	PYTHONPATH=tests/cluster $(BIN)/python tests/cluster/demo.py
 
-test: setup lint verify  ## all gates and all tests but the engine's, on a local control plane that is built once
+test: setup lint verify  ## all gates and tests, without test-gitops and test-engine, on a local control plane that is built once
 	$(BIN)/pytest -m 'not engine and not extended' --ignore tests/gitops $(IN_TWO)
 
 test-gitops: setup  ## what GitOps tools, Helm, autoscalers, upgrades and removals do: seven minutes
@@ -87,7 +87,7 @@ bench: setup  ## figures as ratios measured in one run
 	PYTHONPATH=tests/cluster $(BIN)/python tests/cluster/bench.py
 
 cluster-up: setup  ## bring up a local control plane with simulated GPU nodes and keep it
-	$(CLUSTER) up
+	@$(CLUSTER) up --path
 
 cluster-down: setup  ## stop it
 	$(CLUSTER) down

@@ -70,6 +70,9 @@ def parser(name: str) -> CommandParser:
 def run(arguments: Sequence[str], parser: CommandParser) -> int:
     """Print the ledgers; several resources one after the other."""
     options = parser.parse_args(arguments)
+    if options.simple and options.gpu:
+        # Its GPU is a number of bytes: an H200 that was named would be counted as 80e9 bytes.
+        parser.error("--simple knows a GPU by --gpu-bytes alone; leave --gpu out")
     count = _simple if options.simple else _full
     made = [count(question, options) for question in questions(options)]
     for place, (record, text) in enumerate(made):

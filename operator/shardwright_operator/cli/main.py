@@ -85,6 +85,7 @@ def _overview() -> str:
         "",
         f"`{program()} COMMAND --help` shows the options of a command.",
         "Exit codes: 0 the plan fits, 1 it does not fit or misses a required service level, 2 bad input.",
+        "diff has exit codes of its own.",
     ]
     return wrap(lines)
 

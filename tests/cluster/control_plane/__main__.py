@@ -58,7 +58,9 @@ def _parser() -> argparse.ArgumentParser:
     build = commands.add_parser("build", help="build the programs into the cache and print their folder")
     build.set_defaults(run=_build)
     for command in (up, env):
-        command.add_argument("--path", action="store_true", help="also put kubectl and helm on PATH")
+        command.add_argument(
+            "--path", action="store_true", help="also put kubectl, helm and shardwright on PATH"
+        )
     for command in (up, down, status, env):
         command.add_argument("--name", default="default", help="name of the cluster (default: default)")
     return parser
@@ -127,7 +129,8 @@ def _env(options: argparse.Namespace) -> int:
         return 1
     print(f"export KUBECONFIG={shlex.quote(str(state.kubeconfig))}")
     if options.path:
-        print(f"export PATH={shlex.quote(str(build_tools().folder))}:$PATH")
+        folders = (build_tools().folder, Path(sys.executable).parent)
+        print(f"export PATH={':'.join(shlex.quote(str(folder)) for folder in folders)}:$PATH")
     sys.stdout.flush()
     return 0
 

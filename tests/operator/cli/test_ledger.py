@@ -41,6 +41,13 @@ def test_constants_of_the_simple_estimator_are_options(run: Run) -> None:
     assert [row["tokens"] > 0 for row in record["rows"]] == [False, True, True, True, True, True, True]
 
 
+def test_simple_estimator_refuses_a_gpu_that_it_would_not_look_at(run: Run) -> None:
+    answer = run("ledger", "--simple", "--model", "meta-llama/Llama-3.1-70B", "--gpu", "H200-SXM-141GB")
+
+    refusal = "--simple knows a GPU by --gpu-bytes alone; leave --gpu out; see shardwright ledger --help."
+    assert (answer.code, answer.out, answer.err) == (2, "", f"shardwright: {refusal}\n")
+
+
 def test_communication_of_four_tensor_ranks(run: Run) -> None:
     """160 AllReduce of 1 MiB, 240 MiB sent per GPU, 0.56 ms at 450 GB/s."""
     answer = run(
