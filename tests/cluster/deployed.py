@@ -6,11 +6,18 @@ import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from control_plane.client import Client, Json
+import pytest
+
+from control_plane.client import ApiError, Client, Json
 from control_plane.cluster import Cluster
-from control_plane.waiting import wait_for
+from control_plane.waiting import PATIENCE_S, wait_for
 from operator_process import MDEP, OperatorAccount, running_operator
 from shardwright_operator.threaded import ThreadedOperator
+
+SETS = "statefulsets.apps"
+POLICIES = "networkpolicies.networking.k8s.io"
+BUDGETS = "poddisruptionbudgets.policy"
+REVISIONS = "controllerrevisions.apps"
 
 LLAMA_405B: Json = {
     "model": {"name": "meta-llama/Llama-3.1-405B-Instruct"},
@@ -27,22 +34,39 @@ LLAMA_8B: Json = {
 }
 """One pod with one GPU."""
 
-CHILD_RESOURCES = (
-    "controllerrevisions.apps",
-    "statefulsets.apps",
-    "services",
-    "networkpolicies.networking.k8s.io",
-    "poddisruptionbudgets.policy",
-    "configmaps",
-    "jobs.batch",
-)
+FOUND_405B: Json = {
+    "model": {"name": "meta-llama/Llama-3.1-405B-Instruct"},
+    "workload": {"inputTokens": 2048, "outputTokens": 256, "maxModelLength": 8192},
+    "slo": {"concurrency": 32, "timePerOutputToken": "150ms", "timeToFirstToken": "30s"},
+}
+"""With a service level, on nodes that the operator finds."""
+
+FOUND_8B: Json = {"model": {"name": "meta-llama/Llama-3.1-8B-Instruct"}}
+NCCL_DEBUG: Json = {"env": [{"name": "NCCL_DEBUG", "value": "INFO"}]}
+"""An engine's section that alters pods and no plan."""
+
+CHILD_RESOURCES = (REVISIONS, SETS, "services", POLICIES, BUDGETS, "configmaps", "jobs.batch")
 LEADER, WORKER = "llama-0-leader-0", "llama-0-worker-1"
 
 
+@pytest.fixture
+def leave_no_demand(api: Client, namespace: str, gpu_nodes: object) -> Iterator[None]:
+    """After a test its resources go at once, before their nodes do.
+
+    A namespace takes its time to go, and meanwhile a resource in it that lost its nodes would be the first in
+    the queue for those of the next test.
+    """
+    yield
+    for resource in api.list(MDEP, namespace):
+        with contextlib.suppress(ApiError):
+            api.delete(MDEP, resource["metadata"]["name"], namespace)
+
+
 class Deployed:
-    """One ModelDeployment named ``llama``."""
+    """One ModelDeployment, as the tests look at it: by what the API server says. Each look is a request."""
 
     def __init__(self, api: Client, namespace: str, spec: Json, *, name: str = "llama") -> None:
+        """``spec`` is what ``create`` sends; it does not count for a resource that somebody else applies."""
         self.api = api
         self.namespace = namespace
         self.name = name
@@ -60,7 +84,7 @@ class Deployed:
         return self
 
     def edit(self, **spec: Any) -> None:
-        """Merge into the spec."""
+        """Merge into the spec; None removes a field."""
         self.api.patch(MDEP, self.name, {"spec": spec}, self.namespace)
 
     @property
@@ -70,6 +94,10 @@ class Deployed:
     @property
     def status(self) -> Json:
         return dict(self.live.get("status") or {})
+
+    @property
+    def plan(self) -> Json:
+        return dict(self.status["plan"])
 
     @property
     def group(self) -> Json:
@@ -83,29 +111,37 @@ class Deployed:
     def message(self, type_: str) -> str:
         return str(self._condition(type_).get("message", ""))
 
-    def wait(self, type_: str, status: str, reason: str, *, timeout_s: float = 30.0) -> str:
+    def wait(self, type_: str, status: str, reason: str, *, timeout_s: float = PATIENCE_S) -> str:
         """Wait for a condition of the spec as it now stands; returns its message."""
-        generation = self.live["metadata"]["generation"]
-
-        def stands() -> bool:
-            found = self._condition(type_)
-            return (found.get("status"), found.get("reason"), found.get("observedGeneration")) == (
-                status,
-                reason,
-                generation,
-            )
-
-        wait_for(
-            stands, f"{type_} is {status}, {reason}", timeout_s=timeout_s, detail=lambda: _words(self.status)
+        self.wait_status(
+            lambda found: conditions(found).get(type_) == (status, reason),
+            f"{type_} of {self.name} is {status}, {reason}",
+            timeout_s=timeout_s,
         )
         return self.message(type_)
 
-    def wait_ready(self, *, timeout_s: float = 30.0) -> list[Json]:
-        """Wait until it is Ready; returns the pods."""
-        self.wait("Ready", "True", "GroupsReady", timeout_s=timeout_s)
-        return self.pods()
+    def wait_status(
+        self, predicate: Callable[[Json], object], what: str, *, timeout_s: float = PATIENCE_S
+    ) -> Json:
+        """Wait until the status tells of the current spec and satisfies ``predicate``; returns it."""
 
-    def wait_replaced(self, old: list[Json], *, timeout_s: float = 30.0) -> list[Json]:
+        def look() -> Json | None:
+            live = self.live
+            status = dict(live.get("status") or {})
+            current = status.get("observedGeneration") == live["metadata"]["generation"]
+            return status if current and predicate(status) else None
+
+        return wait_for(look, what, timeout_s=timeout_s, detail=self.describe)
+
+    def wait_ready(self, *, timeout_s: float = PATIENCE_S) -> Json:
+        """Wait until it is Ready for its current spec; returns the status."""
+        return self.wait_status(
+            lambda status: conditions(status).get("Ready", ("", ""))[0] == "True",
+            f"{self.name} is Ready",
+            timeout_s=timeout_s,
+        )
+
+    def wait_replaced(self, old: list[Json], *, timeout_s: float = PATIENCE_S) -> list[Json]:
         """Wait until it is Ready with pods none of which is one of the old ones; returns them."""
         gone = {pod["metadata"]["uid"] for pod in old}
 
@@ -116,7 +152,7 @@ class Deployed:
             formed = self.leader_notes().get("members", "").split(",") == uids
             return formed and gone.isdisjoint(uids) and self.condition("Ready")[0] == "True"
 
-        wait_for(whole, "the group came back whole", timeout_s=timeout_s, detail=lambda: _words(self.status))
+        wait_for(whole, "the group came back whole", timeout_s=timeout_s, detail=self.describe)
         return self.pods()
 
     def pods(self) -> list[Json]:
@@ -126,6 +162,7 @@ class Deployed:
         return sorted(pods, key=lambda pod: str(pod["metadata"]["name"]))
 
     def uids(self) -> dict[str, str]:
+        """UIDs of the pods, by name."""
         return {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in self.pods()}
 
     def leader_notes(self) -> dict[str, str]:
@@ -141,17 +178,49 @@ class Deployed:
     def evidence(self) -> Json:
         return dict(json.loads(self.leader_notes().get("first-failure", "{}")))
 
-    def children(self) -> list[Json]:
-        """What stands of the operator's own objects; the sets' controller keeps revisions of its own."""
+    def objects(self, resource: str) -> dict[str, Json]:
+        """The operator's own objects of a kind, by name; the sets' controller keeps revisions of its own."""
         selector = f"shardwright.dev/model-deployment={self.name}"
-        return [
-            child
-            for resource in CHILD_RESOURCES
-            for child in self.api.list(resource, self.namespace, labels=selector)
-            if all(o["kind"] != "StatefulSet" for o in child["metadata"].get("ownerReferences") or ())
-        ]
+        return {
+            str(found["metadata"]["name"]): found
+            for found in self.api.list(resource, self.namespace, labels=selector)
+            if all(o["kind"] != "StatefulSet" for o in found["metadata"].get("ownerReferences") or ())
+        }
 
-    def wait_gone(self, *, timeout_s: float = 30.0) -> None:
+    def children(self) -> list[Json]:
+        """What stands of the operator's own objects."""
+        return [child for resource in CHILD_RESOURCES for child in self.objects(resource).values()]
+
+    def events(self) -> list[Json]:
+        """Events on it, oldest first; equal seconds in the order in which the server stored them."""
+        found = self.api.list("events", self.namespace, fields=f"involvedObject.name={self.name}")
+        mine = [e for e in found if e["involvedObject"]["kind"] == "ModelDeployment"]
+        return sorted(mine, key=lambda e: int(e["metadata"]["resourceVersion"]))
+
+    def reasons(self) -> list[str]:
+        """Reasons of the Events on it."""
+        return [str(event["reason"]) for event in self.events()]
+
+    def describe(self) -> str:
+        """What a person would look at first when a wait has failed."""
+        status = self.status
+        told = [
+            *(
+                f"{c['type']}={c['status']} {c['reason']}: {c['message']}"
+                for c in status.get("conditions", ())
+            ),
+            *(
+                f"group {g['index']}: {g['phase']} {g['reason']}: {g['message']}"
+                for g in status.get("groups", ())
+            ),
+        ]
+        sets = {n: (s["spec"]["replicas"], s.get("status")) for n, s in self.objects(SETS).items()}
+        pods = [
+            (p["metadata"]["name"], p["spec"].get("nodeName"), p["status"].get("phase")) for p in self.pods()
+        ]
+        return "\n".join([*told, *(json.dumps(part) for part in (sets, pods, self.reasons()))])
+
+    def wait_gone(self, *, timeout_s: float = PATIENCE_S) -> None:
         """Wait until neither children nor pods are left."""
         wait_for(
             lambda: not self.children() and not self.pods(),
@@ -164,14 +233,9 @@ class Deployed:
         return next((dict(c) for c in self.status.get("conditions") or () if c["type"] == type_), {})
 
 
-def _words(status: Json) -> str:
-    conditions = [
-        f"{c['type']}={c['status']} {c['reason']}: {c['message']}" for c in status.get("conditions", ())
-    ]
-    groups = [
-        f"group {g['index']}: {g['phase']} {g['reason']}: {g['message']}" for g in status.get("groups", ())
-    ]
-    return "\n".join([*conditions, *groups])
+def conditions(status: Json) -> dict[str, tuple[str, str]]:
+    """Status and reason of all conditions, by type."""
+    return {c["type"]: (c["status"], c["reason"]) for c in status.get("conditions") or ()}
 
 
 def wait_collected(api: Client) -> None:

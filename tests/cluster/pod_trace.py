@@ -1,77 +1,91 @@
-"""The watch's record of a namespace's pods, to judge a sequence that polling would miss.
+"""What happened to a namespace's pods, to judge a sequence that polling would miss.
 
 A pod that lives for a tenth of a second is enough for an old leader and a new worker to join, so what counts
-is every event in its order and not what stands at the end.
+is every event in its order and not what stands at the end. The API server remembers them: a watch from the
+version at which the trace began brings all that came since.
 """
 
-import http.client
 import json
-import socket
-import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Self
 
 from control_plane.client import Client, Json
 
+PREFIX = "shardwright.dev"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
-    """One watch event of a pod."""
+class PodEvent:
+    """One event of a pod."""
 
     change: str
     """ADDED, MODIFIED or DELETED."""
     name: str
     uid: str
+    group: str
+    pods_hash: str
 
 
 class PodTrace:
-    """Context manager: watches the pods of a namespace from entry to exit."""
+    """The pods of a namespace since this was made."""
 
-    def __init__(self, client: Client, namespace: str) -> None:
-        self._client = client
+    def __init__(self, api: Client, namespace: str) -> None:
+        self._api = api
         self._path = f"/api/v1/namespaces/{namespace}/pods"
-        self._thread = threading.Thread(target=self._watch, name="pod trace", daemon=True)
-        self._connection: http.client.HTTPSConnection | None = None
-        self._socket: socket.socket | None = None
-        self.events: list[Seen] = []
+        answer = api.request("GET", self._path, query={"limit": "500"})
+        self._version = str(answer["metadata"]["resourceVersion"])
+        self._before = [_pod_event("ADDED", pod) for pod in answer["items"]]
 
-    def __enter__(self) -> Self:
-        listed = self._client.request("GET", self._path)
-        self.events += [_seen("ADDED", item) for item in listed["items"]]
-        credentials = self._client.credentials
-        self._connection = http.client.HTTPSConnection(
-            credentials.host, credentials.port, context=credentials.ssl_context(), timeout=600
+    def events(self) -> list[PodEvent]:
+        """What happened since, in order."""
+        query = {"watch": "true", "resourceVersion": self._version, "timeoutSeconds": "1"}
+        answer = self._api.request("GET", self._path, query=query)
+        # One event is an object, several are lines; the client hands over what is no JSON as text.
+        raw = (
+            [answer]
+            if "type" in answer
+            else [json.loads(line) for line in answer.get("message", "").splitlines()]
         )
-        version = listed["metadata"]["resourceVersion"]
-        headers = {"Authorization": f"Bearer {credentials.token}"} if credentials.token else {}
-        self._connection.request("GET", f"{self._path}?watch=1&resourceVersion={version}", headers=headers)
-        self._socket = self._connection.sock
-        self._thread.start()
-        return self
+        return [_pod_event(event["type"], event["object"]) for event in raw]
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        assert self._connection is not None
-        if self._socket is not None:
-            # Closing alone would not wake the thread that reads.
-            self._socket.shutdown(socket.SHUT_RDWR)
-        self._thread.join(10)
-        self._connection.close()
+    def comings_and_goings(self) -> list[PodEvent]:
+        """Pods that came and went, in order."""
+        return [event for event in self.events() if event.change != "MODIFIED"]
+
+    def lives(self, group: str = "0") -> list[set[str]]:
+        """UIDs of the pods of a group that lived together, one set for each time that the group was whole.
+
+        Raises an AssertionError when a pod came while one of another revision was still there, or after the
+        group had begun to go down and before all of it was gone: this is the barrier.
+        """
+        alive = {e.uid: e for e in self._before if e.group == group}
+        lives = [set(alive)] if alive else []
+        going = False
+        for event in (e for e in self.comings_and_goings() if e.group == group):
+            if event.change == "ADDED":
+                assert not (alive and going), f"{event} came while {list(alive.values())} were still there"
+                assert {e.pods_hash for e in alive.values()} <= {event.pods_hash}, f"{event} met {alive}"
+                if not alive:
+                    lives.append(set())
+                    going = False
+                alive[event.uid] = event
+                lives[-1].add(event.uid)
+            else:
+                del alive[event.uid]
+                going = True
+        return lives
 
     def generations(self) -> list[list[str]]:
-        """Pods by the times between which none existed: each a list of ``name uid`` in order of creation."""
+        """UIDs of pods by the times between which none existed, in order of creation."""
         found: list[list[str]] = []
         alive: set[str] = set()
-        for event in self.events:
+        for event in (*self._before, *self.comings_and_goings()):
             if event.change == "ADDED":
                 if not alive:
                     found.append([])
                 alive.add(event.uid)
-                found[-1].append(f"{event.name} {event.uid}")
-            elif event.change == "DELETED":
+                found[-1].append(event.uid)
+            else:
                 alive.discard(event.uid)
         return found
 
@@ -80,7 +94,7 @@ class PodTrace:
         wanted = set(uids)
         alive: set[str] = set()
         met: set[str] = set()
-        for event in self.events:
+        for event in (*self._before, *self.comings_and_goings()):
             if event.change == "DELETED":
                 alive.discard(event.uid)
             else:
@@ -89,16 +103,14 @@ class PodTrace:
                 met |= alive - wanted
         return met
 
-    def _watch(self) -> None:
-        assert self._connection is not None
-        try:
-            for line in self._connection.getresponse():
-                event = json.loads(line)
-                self.events.append(_seen(event["type"], event["object"]))
-        except (OSError, ValueError, http.client.HTTPException):
-            # The way in which a watch ends that nobody needs any more; what was missed fails the test itself.
-            return
 
-
-def _seen(change: str, pod: Json) -> Seen:
-    return Seen(change=change, name=pod["metadata"]["name"], uid=pod["metadata"]["uid"])
+def _pod_event(change: str, pod: Json) -> PodEvent:
+    metadata = pod["metadata"]
+    labels = metadata.get("labels") or {}
+    return PodEvent(
+        change=change,
+        name=metadata["name"],
+        uid=metadata["uid"],
+        group=labels.get(f"{PREFIX}/group-index", ""),
+        pods_hash=labels.get(f"{PREFIX}/pods", ""),
+    )

@@ -158,7 +158,8 @@ def test_broken_group_of_an_earlier_revision_comes_back_while_the_new_spec_is_re
 ) -> None:
     gpu_nodes(H100, 2)
     llama = Deployed(api, namespace, LLAMA_405B).create()
-    before = llama.wait_ready()
+    llama.wait_ready()
+    before = llama.pods()
     llama.edit(parallelism={"tensor": 6})
     llama.wait("Stalled", "True", "InvalidSpec")
     revision = llama.group["revision"]
@@ -516,12 +517,12 @@ def test_no_group_starts_without_its_network_policy(
     gpu_nodes(H100, 2)
     allow = deny("networkpolicies", "no")
     llama = Deployed(api, namespace, LLAMA_405B)
-    with PodTrace(api, namespace) as trace:
-        llama.create()
-        llama.wait("Ready", "False", "WriteRefused")
-        llama.edit(replicas=1, workload={"inputTokens": 1024})
-        llama.wait("Ready", "False", "WriteRefused")
-        assert trace.events == []
-        allow()
-        llama.wait_ready()
+    trace = PodTrace(api, namespace)
+    llama.create()
+    llama.wait("Ready", "False", "WriteRefused")
+    llama.edit(replicas=1, workload={"inputTokens": 1024})
+    llama.wait("Ready", "False", "WriteRefused")
+    assert trace.events() == []
+    allow()
+    llama.wait_ready()
     assert sorted(llama.uids()) == [LEADER, WORKER]

@@ -109,12 +109,12 @@ def test_same_name_again_waits_for_the_old_children_and_pods(
 ) -> None:
     before = llama.pods()
     old_uid = llama.live["metadata"]["uid"]
-    with PodTrace(api, namespace) as trace:
-        for pod in (LEADER, WORKER):
-            play(api, namespace, pod, terminates_after="3s")
-        api.delete(MDEP, "llama", namespace, propagation="Background")
-        again = Deployed(api, namespace, LLAMA_405B).create()
-        after = again.wait_replaced(before)
+    trace = PodTrace(api, namespace)
+    for pod in (LEADER, WORKER):
+        play(api, namespace, pod, terminates_after="3s")
+    api.delete(MDEP, "llama", namespace, propagation="Background")
+    again = Deployed(api, namespace, LLAMA_405B).create()
+    after = again.wait_replaced(before)
 
     assert trace.companions(pod["metadata"]["uid"] for pod in after) == set()
     owners = {o["uid"] for child in again.children() for o in child["metadata"].get("ownerReferences", ())}

@@ -12,7 +12,7 @@ import pytest
 from control_plane import audit
 from control_plane.client import Client, Json
 from control_plane.cluster import Cluster
-from deployment import LLAMA_405B, NCCL_DEBUG, Deployment
+from deployed import FOUND_405B, NCCL_DEBUG, Deployed
 from operator_process import crd, operator, operator_account
 from shardwright_operator.threaded import ThreadedOperator
 
@@ -60,19 +60,19 @@ def test_what_is_told_is_what_happens(
     diff: Callable[..., tuple[int, Json]],
 ) -> None:
     gpu_nodes("H100-SXM-80GB", 2)
-    code, first = diff(LLAMA_405B)
+    code, first = diff(FOUND_405B)
     assert (code, first["groups"]) == (1, {"now": 0, "then": 1})
     assert first["placed"] == 1
 
-    deployment = Deployment(api, namespace).create(LLAMA_405B)
+    deployment = Deployed(api, namespace, FOUND_405B).create()
     deployment.wait_ready()
     assert deployment.status["revision"] == first["revision"]["then"]
     since = audit.now()
 
-    assert diff(LLAMA_405B)[0] == 0
-    code, refused = diff(with_(LLAMA_405B, hardware={"maxNodes": 1}))
+    assert diff(FOUND_405B)[0] == 0
+    code, refused = diff(with_(FOUND_405B, hardware={"maxNodes": 1}))
     assert (code, refused["accepted"], refused["restarting"]) == (3, False, [])
-    code, told = diff(with_(LLAMA_405B, engine=NCCL_DEBUG))
+    code, told = diff(with_(FOUND_405B, engine=NCCL_DEBUG))
     assert (code, told["restarting"], told["placed"], told["toPlace"]) == (1, [0], 1, 1)
     assert told["gpus"]["now"] == told["gpus"]["then"] == 16
     assert "engine.env: NCCL_DEBUG is new" in told["podChanges"]
@@ -82,10 +82,10 @@ def test_what_is_told_is_what_happens(
         ]
         assert {event.verb for event in seen} == {"list"}
 
-    before = deployment.pod_uids()
-    deployment.edit({"engine": NCCL_DEBUG})
-    deployment.wait(
+    before = deployment.uids()
+    deployment.edit(engine=NCCL_DEBUG)
+    deployment.wait_status(
         lambda status: status.get("revision") == told["revision"]["then"], "the revision that was told"
     )
     deployment.wait_ready()
-    assert set(deployment.pod_uids().values()).isdisjoint(before.values())
+    assert set(deployment.uids().values()).isdisjoint(before.values())

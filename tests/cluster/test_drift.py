@@ -12,18 +12,17 @@ from control_plane import audit
 from control_plane.client import JSON_PATCH, ApiError, Client, Json
 from control_plane.cluster import Cluster
 from control_plane.waiting import wait_for
-from deployment import (
+from deployed import (
     BUDGETS,
-    LLAMA_405B,
+    FOUND_405B,
     POLICIES,
     SETS,
-    Deployment,
+    Deployed,
     conditions,
-    described,
     leave_no_demand,
-    writes_of,
 )
 from operator_process import OperatorAccount, crd, operator, operator_account
+from written import described, writes_of
 
 __all__ = ["crd", "leave_no_demand", "operator", "operator_account"]
 
@@ -42,10 +41,10 @@ CHILDREN = [
 
 
 @pytest.fixture
-def deployment(api: Client, namespace: str, gpu_nodes: Callable[..., object]) -> Deployment:
+def deployment(api: Client, namespace: str, gpu_nodes: Callable[..., object]) -> Deployed:
     """A two-node resource that serves."""
     gpu_nodes("H100-SXM-80GB", 2)
-    made = Deployment(api, namespace).create(LLAMA_405B)
+    made = Deployed(api, namespace, FOUND_405B).create()
     made.wait_ready()
     return made
 
@@ -60,8 +59,8 @@ def content(child: Json) -> Json:
 
 
 @pytest.mark.parametrize(("resource", "name"), CHILDREN)
-def test_a_deleted_child_comes_back(deployment: Deployment, resource: str, name: str) -> None:
-    uids, before = deployment.pod_uids(), deployment.objects(resource)[name]
+def test_a_deleted_child_comes_back(deployment: Deployed, resource: str, name: str) -> None:
+    uids, before = deployment.uids(), deployment.objects(resource)[name]
     deployment.api.delete(resource, name, deployment.namespace)
     after = wait_for(
         lambda: (
@@ -72,7 +71,7 @@ def test_a_deleted_child_comes_back(deployment: Deployment, resource: str, name:
         f"{name} is made anew",
     )
     assert after["metadata"]["labels"] == before["metadata"]["labels"]
-    assert deployment.pod_uids() == uids
+    assert deployment.uids() == uids
 
 
 EDITS = [
@@ -115,19 +114,18 @@ EDITS = [
 
 @pytest.mark.parametrize(("resource", "name", "change"), EDITS)
 def test_an_edited_child_is_put_right_and_no_pod_restarts(
-    deployment: Deployment, resource: str, name: str, change: Json
+    deployment: Deployed, resource: str, name: str, change: Json
 ) -> None:
-    uids, before = deployment.pod_uids(), deployment.objects(resource)[name]
+    uids, before = deployment.uids(), deployment.objects(resource)[name]
     changed = deployment.api.patch(resource, name, change, deployment.namespace)
     assert content(changed) != content(before)
     wait_for(
         lambda: content(deployment.api.get(resource, name, deployment.namespace)) == content(before),
         f"{name} is as it was",
-        timeout_s=30.0,
         detail=lambda: deployment.api.get(resource, name, deployment.namespace),
     )
     deployment.wait_ready()
-    assert deployment.pod_uids() == uids
+    assert deployment.uids() == uids
 
 
 @pytest.mark.parametrize(
@@ -142,22 +140,21 @@ def test_an_edited_child_is_put_right_and_no_pod_restarts(
     ],
 )
 def test_a_removed_label_comes_back_and_no_pod_restarts(
-    deployment: Deployment, resource: str, name: str, label: str
+    deployment: Deployed, resource: str, name: str, label: str
 ) -> None:
-    uids = deployment.pod_uids()
+    uids = deployment.uids()
     before = deployment.api.get(resource, name, deployment.namespace)
     deployment.api.patch(resource, name, {"metadata": {"labels": {label: None}}}, deployment.namespace)
     wait_for(
         lambda: content(deployment.api.get(resource, name, deployment.namespace)) == content(before),
         "the label is back",
-        timeout_s=30.0,
         detail=lambda: deployment.api.get(resource, name, deployment.namespace)["metadata"],
     )
     deployment.wait_ready()
-    assert deployment.pod_uids() == uids
+    assert deployment.uids() == uids
 
 
-def test_what_others_add_to_a_child_stays(deployment: Deployment) -> None:
+def test_what_others_add_to_a_child_stays(deployment: Deployed) -> None:
     note = {"metadata": {"annotations": {"example.org/team": "search"}}}
     deployment.api.patch("services", "llama", note, deployment.namespace)
     deployment.api.patch("services", "llama", {"spec": {"sessionAffinity": "ClientIP"}}, deployment.namespace)
@@ -204,7 +201,7 @@ def altering(api: Client, namespace: str, resource: str, group: str, expression:
 
 
 def test_a_field_that_the_server_alters_each_time_is_told_and_not_fought_over(
-    cluster: Cluster, deployment: Deployment, operator_account: OperatorAccount
+    cluster: Cluster, deployment: Deployed, operator_account: OperatorAccount
 ) -> None:
     api, namespace = deployment.api, deployment.namespace
     expression = "Object{spec: Object.spec{minAvailable: 1}}"
@@ -216,7 +213,7 @@ def test_a_field_that_the_server_alters_each_time_is_told_and_not_fought_over(
 
         wait_for(altered, "the policy is in force")
         since = audit.now()
-        deployment.wait(lambda s: "FieldsOverridden" in conditions(s), "the status tells of it")
+        deployment.wait_status(lambda s: "FieldsOverridden" in conditions(s), "the status tells of it")
         time.sleep(10)
         writes = described(writes_of(cluster, operator_account.user, since, namespace))
         assert deployment.condition("Ready") == ("True", "GroupsReady")
@@ -231,7 +228,7 @@ def test_a_field_that_the_server_alters_each_time_is_told_and_not_fought_over(
 
 
 def test_somebody_who_undoes_each_write_is_told_and_not_raced(
-    cluster: Cluster, deployment: Deployment, operator_account: OperatorAccount
+    cluster: Cluster, deployment: Deployed, operator_account: OperatorAccount
 ) -> None:
     api, namespace = deployment.api, deployment.namespace
     end = threading.Event()
@@ -248,7 +245,7 @@ def test_somebody_who_undoes_each_write_is_told_and_not_raced(
     since = audit.now()
     other.start()
     try:
-        deployment.wait(lambda s: "FieldsOverridden" in conditions(s), "the status tells of it")
+        deployment.wait_status(lambda s: "FieldsOverridden" in conditions(s), "the status tells of it")
         time.sleep(10)
         writes = described(writes_of(cluster, operator_account.user, since, namespace))
         message = deployment.message("FieldsOverridden")

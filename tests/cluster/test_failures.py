@@ -44,10 +44,9 @@ def llama(api: Client, namespace: str, gpu_nodes: Nodes, switch: OperatorSwitch)
 
 
 @pytest.fixture
-def trace(api: Client, namespace: str, llama: Deployed) -> Iterator[PodTrace]:
+def trace(api: Client, namespace: str, llama: Deployed) -> PodTrace:
     """The pods' record from when the group was whole."""
-    with PodTrace(api, namespace) as trace:
-        yield trace
+    return PodTrace(api, namespace)
 
 
 def evict(api: Client, namespace: str, pod: str) -> None:
@@ -231,13 +230,14 @@ def test_pod_on_a_lost_node_is_given_up_after_its_deadline(
     soon = {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 1}
     tolerations = [{**soon, "key": f"node.kubernetes.io/{what}"} for what in ("unreachable", "not-ready")]
     llama = Deployed(api, namespace, {**LLAMA_405B, "scheduling": {"tolerations": tolerations}}).create()
-    before = llama.wait_ready()
+    llama.wait_ready()
+    before = llama.pods()
     node = next(p["spec"]["nodeName"] for p in before if p["metadata"]["name"] == WORKER)
-    with PodTrace(api, namespace) as trace:
-        lose_node(api, node)
-        words = f"waiting for pod {WORKER}, which node {node} does not end"
-        wait_for(lambda: llama.group.get("message") == words, words, detail=lambda: llama.group)
-        after = llama.wait_replaced(before)
+    trace = PodTrace(api, namespace)
+    lose_node(api, node)
+    words = f"waiting for pod {WORKER}, which node {node} does not end"
+    wait_for(lambda: llama.group.get("message") == words, words, detail=lambda: llama.group)
+    after = llama.wait_replaced(before)
 
     assert trace.companions(p["metadata"]["uid"] for p in after) == set()
     assert node not in llama.group["nodes"]
@@ -248,12 +248,12 @@ def test_pod_on_a_lost_node_is_given_up_after_its_deadline(
 def test_group_waits_for_its_back_off_without_pods(api: Client, namespace: str, llama: Deployed) -> None:
     llama.edit(recovery={"backoff": "4s", "maxBackoff": "4s"})
     before = llama.pods()
-    with PodTrace(api, namespace) as trace:
-        play(api, namespace, WORKER, restarts="1")
-        message = llama.wait("Ready", "False", "BackingOff")
-        not_before = llama.leader_notes()["not-before"]
-        assert llama.pods() == []
-        after = llama.wait_replaced(before)
+    trace = PodTrace(api, namespace)
+    play(api, namespace, WORKER, restarts="1")
+    message = llama.wait("Ready", "False", "BackingOff")
+    not_before = llama.leader_notes()["not-before"]
+    assert llama.pods() == []
+    after = llama.wait_replaced(before)
 
     assert f"restart 1 of 10 at {not_before}; first failure: a container of rank 1 ({WORKER})" in message
     assert min(pod["metadata"]["creationTimestamp"] for pod in after) >= not_before
@@ -289,15 +289,15 @@ def test_image_that_cannot_be_pulled_is_shown_and_starts_no_storm(
 ) -> None:
     gpu_nodes("H100-SXM-80GB", 2)
     llama = Deployed(api, namespace, LLAMA_405B)
-    with PodTrace(api, namespace) as trace:
-        with playing(api, namespace, image_pull_fails="true"):
-            llama.create()
-            message = llama.wait("Ready", "False", "ImagePull")
-            assert llama.condition("Reconciling") == ("True", "ImagePull")
-            assert llama.condition("Stalled") == ("", "")
-        for pod in (LEADER, WORKER):
-            play(api, namespace, pod, image_pull_fails=None)
-        llama.wait_ready()
+    trace = PodTrace(api, namespace)
+    with playing(api, namespace, image_pull_fails="true"):
+        llama.create()
+        message = llama.wait("Ready", "False", "ImagePull")
+        assert llama.condition("Reconciling") == ("True", "ImagePull")
+        assert llama.condition("Stalled") == ("", "")
+    for pod in (LEADER, WORKER):
+        play(api, namespace, pod, image_pull_fails=None)
+    llama.wait_ready()
 
     assert f"group 0: rank 0 ({LEADER}): ImagePullBackOff: Back-off pulling image" in message
     assert [len(generation) for generation in trace.generations()] == [2]
@@ -345,7 +345,8 @@ def test_lost_pod_of_a_group_of_one_is_counted_with_its_evidence(
 ) -> None:
     gpu_nodes("H100-SXM-80GB", 1)
     llama = Deployed(api, namespace, LLAMA_8B).create()
-    before = llama.wait_ready()
+    llama.wait_ready()
+    before = llama.pods()
     play(api, namespace, LEADER, fails="Evicted", exit_message="low on memory")
     llama.wait_replaced(before)
 

@@ -209,7 +209,8 @@ def test_a_group_that_breaks_comes_back_with_an_object_of_its_own_and_both_go_wi
     gpu_nodes("H100-SXM-80GB", 2)
     with start(Gang.KUBERNETES):
         llama = Deployed(api, namespace, BY_KUBERNETES).create()
-        before = llama.wait_ready()
+        llama.wait_ready()
+        before = llama.pods()
         first = gangs(api, namespace)["llama-0"]["metadata"]["uid"]
         api.delete("pods", WORKER, namespace)
         llama.wait_replaced(before)

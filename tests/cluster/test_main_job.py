@@ -10,14 +10,14 @@ import pytest
 from control_plane.client import Client, Json
 from control_plane.nodes import cordon, taint
 from control_plane.waiting import wait_for
-from deployment import (
+from deployed import (
     BUDGETS,
-    LLAMA_8B,
-    LLAMA_405B,
+    FOUND_8B,
+    FOUND_405B,
     POLICIES,
     REVISIONS,
     SETS,
-    Deployment,
+    Deployed,
     conditions,
     leave_no_demand,
 )
@@ -50,7 +50,7 @@ def argument(pod: Json, flag: str) -> str:
 def test_the_demo_s_path(api: Client, kubectl: Kubectl, namespace: str, gpu_nodes: Nodes) -> None:
     gpu_nodes("H100-SXM-80GB", 2)
     kubectl("apply", "-n", namespace, "-f", str(EXAMPLE))
-    Deployment(api, namespace, "llama-405b").wait_ready()
+    Deployed(api, namespace, {}, name="llama-405b").wait_ready()
     header, row = kubectl("get", "mdep", "-n", namespace).splitlines()
     assert header.split() == ["NAME", "MODEL", "TP", "PP", "GROUPS", "READY", "REASON", "AGE"]
     assert row.split()[:-1] == [
@@ -62,9 +62,9 @@ def test_the_demo_s_path(api: Client, kubectl: Kubectl, namespace: str, gpu_node
 
 def test_405b_takes_two_nodes_with_a_rank_on_each(api: Client, namespace: str, gpu_nodes: Nodes) -> None:
     nodes = gpu_nodes("H100-SXM-80GB", 2)
-    deployment = Deployment(api, namespace).create(LLAMA_405B)
+    deployment = Deployed(api, namespace, FOUND_405B).create()
     status = deployment.wait_ready()
-    plan, pods = status["plan"], deployment.pods()
+    plan, pods = status["plan"], {pod["metadata"]["name"]: pod for pod in deployment.pods()}
     assert {k: plan[k] for k in ("tensorParallel", "pipelineParallel", "dataParallel", "nodes")} == {
         "tensorParallel": 8,
         "pipelineParallel": 2,
@@ -93,7 +93,7 @@ def test_405b_takes_two_nodes_with_a_rank_on_each(api: Client, namespace: str, g
 
 def test_all_children_of_a_resource(api: Client, namespace: str, gpu_nodes: Nodes) -> None:
     gpu_nodes("H100-SXM-80GB", 2)
-    deployment = Deployment(api, namespace).create(LLAMA_405B)
+    deployment = Deployed(api, namespace, FOUND_405B).create()
     status = deployment.wait_ready()
     found = {
         kind: sorted(deployment.objects(kind)) for kind in ("services", SETS, POLICIES, BUDGETS, REVISIONS)
@@ -109,7 +109,7 @@ def test_all_children_of_a_resource(api: Client, namespace: str, gpu_nodes: Node
 
 def test_clients_reach_the_leader_alone(api: Client, namespace: str, gpu_nodes: Nodes) -> None:
     gpu_nodes("H100-SXM-80GB", 2)
-    Deployment(api, namespace).create(LLAMA_405B).wait_ready()
+    Deployed(api, namespace, FOUND_405B).create().wait_ready()
 
     def targets(service: str) -> list[str]:
         slices = api.list(
@@ -127,33 +127,31 @@ def test_clients_reach_the_leader_alone(api: Client, namespace: str, gpu_nodes: 
 
 def test_8b_takes_one_gpu_and_has_no_worker_set(api: Client, namespace: str, gpu_nodes: Nodes) -> None:
     gpu_nodes("H100-SXM-80GB", 1)
-    deployment = Deployment(api, namespace).create(LLAMA_8B)
+    deployment = Deployed(api, namespace, FOUND_8B).create()
     deployment.wait_ready()
     assert sorted(deployment.objects(SETS)) == ["llama-0-leader"]
-    assert {name: gpus_of(pod) for name, pod in deployment.pods().items()} == {"llama-0-leader-0": 1}
+    assert {p["metadata"]["name"]: gpus_of(p) for p in deployment.pods()} == {"llama-0-leader-0": 1}
 
 
 def test_70b_with_more_than_20_gib_of_kv_cache_takes_tp4_on_one_node(
     api: Client, namespace: str, gpu_nodes: Nodes
 ) -> None:
     gpu_nodes("H100-SXM-80GB", 1)
-    deployment = Deployment(api, namespace)
     # 16 requests of 6144 tokens at 320 KiB of KV cache a token are 30 GiB: more than two GPUs leave free.
-    deployment.create(
-        {
-            "model": {"name": "meta-llama/Llama-3.1-70B", "dtype": "bfloat16"},
-            "workload": {"inputTokens": 5120, "outputTokens": 1024, "maxModelLength": 8192},
-            "slo": {"concurrency": 16},
-        }
-    )
+    spec = {
+        "model": {"name": "meta-llama/Llama-3.1-70B", "dtype": "bfloat16"},
+        "workload": {"inputTokens": 5120, "outputTokens": 1024, "maxModelLength": 8192},
+        "slo": {"concurrency": 16},
+    }
+    deployment = Deployed(api, namespace, spec).create()
     plan = deployment.wait_ready()["plan"]
     assert (plan["tensorParallel"], plan["pipelineParallel"], plan["nodes"]) == (4, 1, 1)
-    assert [gpus_of(pod) for pod in deployment.pods().values()] == [4]
+    assert [gpus_of(pod) for pod in deployment.pods()] == [4]
 
 
 def test_events_tell_the_story_in_order(api: Client, namespace: str, gpu_nodes: Nodes) -> None:
     gpu_nodes("H100-SXM-80GB", 2)
-    deployment = Deployment(api, namespace).create(LLAMA_405B)
+    deployment = Deployed(api, namespace, FOUND_405B).create()
     deployment.wait_ready()
     wait_for(lambda: deployment.reasons()[-1:] == ["GroupsReady"], "the last event is posted")
     assert [(e["type"], e["reason"]) for e in deployment.events()] == [
@@ -167,7 +165,7 @@ def test_conditions_of_a_ready_resource_by_the_rules_of_kstatus(
     api: Client, kubectl: Kubectl, namespace: str, gpu_nodes: Nodes
 ) -> None:
     gpu_nodes("H100-SXM-80GB", 2)
-    deployment = Deployment(api, namespace).create(LLAMA_405B)
+    deployment = Deployed(api, namespace, FOUND_405B).create()
     status = deployment.wait_ready()
     # Reconciling and Stalled are abnormal-true: absent when all is well.
     assert conditions(status) == {
@@ -184,10 +182,10 @@ def test_a_resource_that_waits_is_reconciling_and_not_stalled(
     api: Client, namespace: str, gpu_nodes: Nodes
 ) -> None:
     gpu_nodes("H100-SXM-80GB", 1)
-    deployment = Deployment(api, namespace)
     hardware = {"gpu": "H100-SXM-80GB", "gpusPerNode": 8, "maxNodes": 2}
-    deployment.create({**LLAMA_405B, "hardware": hardware})
-    status = deployment.wait_reason("Ready", "WaitingForCapacity")
+    deployment = Deployed(api, namespace, {**FOUND_405B, "hardware": hardware}).create()
+    deployment.wait("Ready", "False", "WaitingForCapacity")
+    status = deployment.status
     assert conditions(status) == {
         "Ready": ("False", "WaitingForCapacity"),
         "Reconciling": ("True", "WaitingForCapacity"),
@@ -201,8 +199,9 @@ def test_a_resource_that_waits_is_reconciling_and_not_stalled(
 def test_without_gpu_nodes_it_says_so_and_goes_on_by_itself_when_they_come(
     api: Client, namespace: str, gpu_nodes: Nodes
 ) -> None:
-    deployment = Deployment(api, namespace).create(LLAMA_405B)
-    status = deployment.wait_reason("PlanAccepted", "NoGPUNodes")
+    deployment = Deployed(api, namespace, FOUND_405B).create()
+    deployment.wait("PlanAccepted", "False", "NoGPUNodes")
+    status = deployment.status
     assert conditions(status) == {
         "Ready": ("False", "NoGPUNodes"),
         "Reconciling": ("True", "NoGPUNodes"),
@@ -221,7 +220,7 @@ def test_nodes_labelled_the_gke_way_are_found_and_selected(
 ) -> None:
     label = {"cloud.google.com/gke-accelerator": "nvidia-h100-80gb"}
     nodes = gpu_nodes("H100-SXM-80GB", 1, discovery_labels=False, labels=label)
-    deployment = Deployment(api, namespace).create(LLAMA_8B)
+    deployment = Deployed(api, namespace, FOUND_8B).create()
     status = deployment.wait_ready()
     assert (status["plan"]["gpu"], status["groups"][0]["nodes"]) == ("H100-SXM-80GB", list(nodes))
 
@@ -230,11 +229,11 @@ def test_tainted_and_cordoned_nodes_do_not_count(api: Client, namespace: str, gp
     tainted, cordoned, _ = gpu_nodes("H100-SXM-80GB", 3)
     taint(api, tainted, "dedicated", "NoSchedule", "training")
     cordon(api, cordoned)
-    deployment = Deployment(api, namespace).create(LLAMA_405B)
+    deployment = Deployed(api, namespace, FOUND_405B).create()
     # One node of 8 is left, and 405B in BF16 takes 755 GiB.
-    deployment.wait_reason("PlanAccepted", "DoesNotFit")
+    deployment.wait("PlanAccepted", "False", "DoesNotFit")
     assert deployment.condition("Stalled") == ("True", "DoesNotFit")
-    assert deployment.pods() == {}
+    assert deployment.pods() == []
     cordon(api, cordoned, unschedulable=False)
     assert set(deployment.wait_ready()["groups"][0]["nodes"]).isdisjoint({tainted})
 
@@ -243,8 +242,8 @@ def test_all_nodes_left_out_are_counted_by_reason(api: Client, namespace: str, g
     names = gpu_nodes("H100-SXM-80GB", 2)
     for name in names:
         cordon(api, name)
-    deployment = Deployment(api, namespace).create(LLAMA_8B)
-    deployment.wait_reason("PlanAccepted", "NoGPUNodes")
+    deployment = Deployed(api, namespace, FOUND_8B).create()
+    deployment.wait("PlanAccepted", "False", "NoGPUNodes")
     wait_for(
         lambda: "2 cordoned" in deployment.message("Ready"), "the reason is given", detail=deployment.describe
     )
@@ -255,7 +254,7 @@ def test_a_tolerated_taint_counts(api: Client, namespace: str, gpu_nodes: Nodes)
         "H100-SXM-80GB", 1, taints=[{"key": "dedicated", "value": "models", "effect": "NoSchedule"}]
     )
     tolerations = [{"key": "dedicated", "operator": "Equal", "value": "models"}]
-    deployment = Deployment(api, namespace).create({**LLAMA_8B, "scheduling": {"tolerations": tolerations}})
+    deployment = Deployed(api, namespace, {**FOUND_8B, "scheduling": {"tolerations": tolerations}}).create()
     assert deployment.wait_ready()["groups"][0]["nodes"] == [name]
 
 
@@ -264,11 +263,11 @@ def test_server_side_apply_by_a_user_sees_no_foreign_field(
 ) -> None:
     gpu_nodes("H100-SXM-80GB", 2)
     kubectl("apply", "--server-side", "-n", namespace, "-f", str(EXAMPLE))
-    deployment = Deployment(api, namespace, "llama-405b")
+    deployment = Deployed(api, namespace, {}, name="llama-405b")
     deployment.wait_ready()
     # A second apply without --force-conflicts: the operator holds no field of the spec.
     kubectl("apply", "--server-side", "-n", namespace, "-f", str(EXAMPLE))
-    metadata = deployment.resource["metadata"]
+    metadata = deployment.live["metadata"]
     managers = {(m["manager"], m.get("subresource")) for m in metadata["managedFields"]}
     assert managers == {("kubectl", None), ("shardwright-status", "status")}
     assert metadata["generation"] == 1
@@ -279,16 +278,16 @@ def test_kubectl_diff_is_empty_after_apply(
 ) -> None:
     gpu_nodes("H100-SXM-80GB", 2)
     kubectl("apply", "-n", namespace, "-f", str(EXAMPLE))
-    Deployment(api, namespace, "llama-405b").wait_ready()
+    Deployed(api, namespace, {}, name="llama-405b").wait_ready()
     # kubectl diff ends with 1 when there is a difference, which raises.
     assert kubectl("diff", "-n", namespace, "-f", str(EXAMPLE)) == ""
 
 
 def test_the_operator_leaves_the_user_s_metadata_alone(api: Client, namespace: str, gpu_nodes: Nodes) -> None:
     gpu_nodes("H100-SXM-80GB", 1)
-    deployment = Deployment(api, namespace).create(LLAMA_8B)
+    deployment = Deployed(api, namespace, FOUND_8B).create()
     deployment.wait_ready()
-    metadata = deployment.resource["metadata"]
+    metadata = deployment.live["metadata"]
     assert {k: metadata.get(k) for k in ("labels", "annotations", "finalizers")} == {
         "labels": None,
         "annotations": None,
@@ -301,7 +300,7 @@ def test_a_restricted_namespace_runs_the_group(
 ) -> None:
     gpu_nodes("H100-SXM-80GB", 2)
     namespace = make_namespace(labels={"pod-security.kubernetes.io/enforce": "restricted"})
-    Deployment(api, namespace).create(LLAMA_405B).wait_ready()
+    Deployed(api, namespace, FOUND_405B).create().wait_ready()
 
 
 EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
@@ -313,12 +312,12 @@ def test_every_example_is_applied_and_planned(
 ) -> None:
     output = kubectl("apply", "-n", namespace, "-f", str(path), "-o", "name")
     (name,) = (line.partition("/")[2] for line in output.split() if line.startswith("modeldeployment"))
-    deployment = Deployment(api, namespace, name)
-    status = deployment.wait(lambda s: "PlanAccepted" in conditions(s), "the plan is made")
+    deployment = Deployed(api, namespace, {}, name=name)
+    status = deployment.wait_status(lambda s: "PlanAccepted" in conditions(s), "the plan is made")
     assert conditions(status)["PlanAccepted"] == ("True", "Planned"), deployment.describe()
     # As many nodes of the declared kind as the groups need; the volume claim and the Secret are the user's.
-    hardware, plan = deployment.resource["spec"]["hardware"], status["plan"]
-    groups = deployment.resource["spec"]["replicas"]
+    hardware, plan = deployment.live["spec"]["hardware"], status["plan"]
+    groups = deployment.live["spec"]["replicas"]
     gpu_nodes(hardware["gpu"], plan["nodes"] * groups, gpus_per_node=hardware["gpusPerNode"])
     expected = plan["nodes"] * groups
     wait_for(lambda: len(deployment.pods()) == expected, "all pods exist", detail=deployment.describe)

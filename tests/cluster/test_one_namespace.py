@@ -6,7 +6,7 @@ import pytest
 
 from control_plane.client import Client, Json
 from control_plane.cluster import Cluster
-from deployment import LLAMA_405B, Deployment, leave_no_demand
+from deployed import FOUND_405B, Deployed, leave_no_demand
 from operator_process import crd, grant_account, revoke_account, running_operator
 
 __all__ = ["crd", "leave_no_demand"]
@@ -30,10 +30,10 @@ def test_one_namespace_mode_works_on_declared_hardware_without_rights_on_nodes(
         with running_operator(
             cluster, namespaces=(namespace,), kubeconfig=account.kubeconfig, **account.lease
         ):
-            told = Deployment(api, namespace, "told").create({**LLAMA_405B, "hardware": HARDWARE})
+            told = Deployed(api, namespace, {**FOUND_405B, "hardware": HARDWARE}, name="told").create()
             told.wait_ready()
-            untold = Deployment(api, namespace, "untold").create(LLAMA_405B)
-            untold.wait_reason("PlanAccepted", "NoGPUNodes")
+            untold = Deployed(api, namespace, FOUND_405B, name="untold").create()
+            untold.wait("PlanAccepted", "False", "NoGPUNodes")
             assert untold.condition("Stalled") == ("True", "NoGPUNodes")
             assert "give hardware.gpu, hardware.gpusPerNode and hardware.maxNodes" in untold.message("Ready")
     finally:

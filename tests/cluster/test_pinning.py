@@ -13,19 +13,17 @@ from control_plane import audit
 from control_plane.client import Client, Json
 from control_plane.cluster import Cluster
 from control_plane.waiting import wait_for
-from deployment import (
-    LLAMA_405B,
-    MDEP,
+from deployed import (
+    FOUND_405B,
     NCCL_DEBUG,
     REVISIONS,
-    Deployment,
-    PodTrace,
-    described,
+    Deployed,
     leave_no_demand,
-    writes_of,
 )
-from operator_process import OperatorAccount, crd, operator_account, operator_process, running_operator
+from operator_process import MDEP, OperatorAccount, crd, operator_account, operator_process, running_operator
+from pod_trace import PodTrace
 from shardwright_operator.threaded import ThreadedOperator
+from written import described, writes_of
 
 __all__ = ["crd", "leave_no_demand", "operator_account"]
 
@@ -75,13 +73,13 @@ def operators(cluster: Cluster, operator_account: OperatorAccount, namespace: st
 
 
 @pytest.fixture
-def deployment(api: Client, namespace: str, gpu_nodes: Callable[..., object]) -> Deployment:
+def deployment(api: Client, namespace: str, gpu_nodes: Callable[..., object]) -> Deployed:
     """A two-node resource, just created, and the nodes for it."""
     gpu_nodes("H100-SXM-80GB", 2)
-    return Deployment(api, namespace).create(LLAMA_405B)
+    return Deployed(api, namespace, FOUND_405B).create()
 
 
-def wait_told(deployment: Deployment) -> Json:
+def wait_told(deployment: Deployed) -> Json:
     """Wait until it is Ready and the Event of that, the last write of all, is posted."""
     status = deployment.wait_ready()
     wait_for(lambda: deployment.reasons()[-1:] == ["GroupsReady"], "the last event is posted")
@@ -103,7 +101,7 @@ def without_times(status: Json) -> Json:
     ],
 )
 def test_an_operator_killed_between_two_writes_converges(
-    cluster: Cluster, deployment: Deployment, operators: Operators, writes: int
+    cluster: Cluster, deployment: Deployed, operators: Operators, writes: int
 ) -> None:
     trace = PodTrace(deployment.api, deployment.namespace)
     with operator_process(cluster, die_after_writes=writes) as first:
@@ -111,24 +109,22 @@ def test_an_operator_killed_between_two_writes_converges(
     with operators.start():
         deployment.wait_ready()
     # The group was made once, whole: nothing was taken down on the way.
-    assert trace.generations() == [set(deployment.pod_uids().values())]
+    assert trace.lives() == [set(deployment.uids().values())]
     assert len(deployment.objects(REVISIONS)) == 1
 
 
 def test_a_killed_operator_is_followed_when_its_lease_is_over(
-    deployment: Deployment, operators: Operators
+    deployment: Deployed, operators: Operators
 ) -> None:
     with operators.process(lease_duration_s=4.0, lease_renew_deadline_s=3.0, lease_retry_s=0.5) as first:
         deployment.wait_ready()
         first.kill()
-    deployment.edit({"replicas": 0})
+    deployment.edit(replicas=0)
     with operators.start():
-        deployment.wait_reason("Ready", "ScaledToZero")
+        deployment.wait("Ready", "True", "ScaledToZero")
 
 
-def test_a_restart_over_an_unchanged_world_writes_nothing(
-    deployment: Deployment, operators: Operators
-) -> None:
+def test_a_restart_over_an_unchanged_world_writes_nothing(deployment: Deployed, operators: Operators) -> None:
     with operators.start():
         wait_told(deployment)
     since = audit.now()
@@ -137,7 +133,7 @@ def test_a_restart_over_an_unchanged_world_writes_nothing(
     assert operators.writes(since) == []
 
 
-def test_resyncs_over_an_unchanged_world_write_nothing(deployment: Deployment, operators: Operators) -> None:
+def test_resyncs_over_an_unchanged_world_write_nothing(deployment: Deployed, operators: Operators) -> None:
     with operators.start(resync_interval_s=1.0):
         wait_told(deployment)
         since = audit.now()
@@ -146,23 +142,23 @@ def test_resyncs_over_an_unchanged_world_write_nothing(deployment: Deployment, o
 
 
 def test_another_version_of_the_operator_writes_nothing_and_restarts_nothing(
-    deployment: Deployment, operators: Operators
+    deployment: Deployed, operators: Operators
 ) -> None:
     with operators.start(version="1.0.0"):
-        before, uids = wait_told(deployment), deployment.pod_uids()
+        before, uids = wait_told(deployment), deployment.uids()
     since = audit.now()
     with operators.start(version="2.0.0", default_image="vllm/vllm-openai:v9.9.9"):
         operators.wait_lists(since, 3)
     assert operators.writes(since) == []
-    assert (deployment.status, deployment.pod_uids()) == (before, uids)
+    assert (deployment.status, deployment.uids()) == (before, uids)
 
 
 def test_an_edit_after_an_upgrade_keeps_the_image_of_the_first_plan(
-    deployment: Deployment, operators: Operators
+    deployment: Deployed, operators: Operators
 ) -> None:
     with operators.start(version="1.0.0"):
         before = deployment.wait_ready()
-    deployment.edit({"engine": NCCL_DEBUG})
+    deployment.edit(engine=NCCL_DEBUG)
     with operators.start(version="2.0.0", default_image="vllm/vllm-openai:v9.9.9"):
         after = deployment.wait_ready()
     assert (after["plan"], after["image"]) == (before["plan"], before["image"])
@@ -171,26 +167,24 @@ def test_an_edit_after_an_upgrade_keeps_the_image_of_the_first_plan(
 
 @pytest.mark.parametrize("running", [True, False], ids=["while it runs", "while it is down"])
 def test_a_lost_status_comes_back_the_same_and_restarts_nothing(
-    deployment: Deployment, operators: Operators, running: bool
+    deployment: Deployed, operators: Operators, running: bool
 ) -> None:
     first = operators.start()
     with first:
-        before, uids = deployment.wait_ready(), deployment.pod_uids()
+        before, uids = deployment.wait_ready(), deployment.uids()
         if not running:
             first.stop()
-        deployment.api.replace({**deployment.resource, "status": {}}, subresource="status")
+        deployment.api.replace({**deployment.live, "status": {}}, subresource="status")
         if running:
             after = deployment.wait_ready()
     if not running:
         with operators.start():
             after = deployment.wait_ready()
     assert without_times(after) == without_times(before)
-    assert deployment.pod_uids() == uids
+    assert deployment.uids() == uids
 
 
-def test_what_others_write_into_the_status_does_not_stay(
-    deployment: Deployment, operators: Operators
-) -> None:
+def test_what_others_write_into_the_status_does_not_stay(deployment: Deployed, operators: Operators) -> None:
     with operators.start():
         before = deployment.wait_ready()
         wrong = {"status": {"ready": "7/7"}}
@@ -199,24 +193,24 @@ def test_what_others_write_into_the_status_does_not_stay(
 
 
 def test_nodes_that_come_change_no_plan(
-    deployment: Deployment, operators: Operators, gpu_nodes: Callable[..., object]
+    deployment: Deployed, operators: Operators, gpu_nodes: Callable[..., object]
 ) -> None:
     with operators.start():
-        before, uids = deployment.wait_ready(), deployment.pod_uids()
+        before, uids = deployment.wait_ready(), deployment.uids()
         # A new plan would take these, eight of which hold the model.
         gpu_nodes("H200-SXM-141GB", 1)
-        deployment.edit({"engine": NCCL_DEBUG})
+        deployment.edit(engine=NCCL_DEBUG)
         after = deployment.wait_ready()
     assert after["plan"] == before["plan"]
-    assert set(deployment.pod_uids().values()).isdisjoint(uids.values())
+    assert set(deployment.uids().values()).isdisjoint(uids.values())
 
 
 def test_a_lost_revision_is_written_anew_and_restarts_nothing(
-    deployment: Deployment, operators: Operators
+    deployment: Deployed, operators: Operators
 ) -> None:
     with operators.start():
-        before, uids = deployment.wait_ready(), deployment.pod_uids()
+        before, uids = deployment.wait_ready(), deployment.uids()
         deployment.api.delete(REVISIONS, before["revision"], deployment.namespace)
         wait_for(lambda: before["revision"] in deployment.objects(REVISIONS), "the revision is back")
         deployment.wait_ready()
-    assert deployment.pod_uids() == uids
+    assert deployment.uids() == uids

@@ -98,7 +98,8 @@ def live_a_life(api: Client, llama: Deployed) -> None:
 
     The first revision has a download and a launcher of which the last one knows nothing.
     """
-    before = llama.create().wait_ready()
+    llama.create().wait_ready()
+    before = llama.pods()
     # The old leader stays for a while, so that the operator cuts its grace short.
     play(api, llama.namespace, LEADER, terminates_after="2s")
     api.delete("pods", WORKER, llama.namespace)

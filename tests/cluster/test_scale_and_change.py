@@ -6,25 +6,25 @@ import pytest
 
 from control_plane.client import Client, Json
 from control_plane.waiting import wait_for
-from deployment import (
+from deployed import (
     BUDGETS,
-    LLAMA_8B,
-    LLAMA_405B,
-    MDEP,
+    FOUND_8B,
+    FOUND_405B,
     NCCL_DEBUG,
     POLICIES,
     REVISIONS,
     SETS,
-    Deployment,
-    PodTrace,
+    Deployed,
     conditions,
     leave_no_demand,
 )
 from operator_process import (
+    MDEP,
     crd,
     operator,
     operator_account,
 )
+from pod_trace import PodTrace
 
 __all__ = ["crd", "leave_no_demand", "operator", "operator_account"]
 
@@ -53,9 +53,9 @@ def variable(pod: Json, name: str) -> str | None:
 def test_kubectl_scale_adds_groups_and_takes_the_last_ones_away(
     api: Client, kubectl: Callable[..., str], namespace: str, nodes: tuple[str, ...]
 ) -> None:
-    deployment = Deployment(api, namespace).create(LLAMA_8B)
+    deployment = Deployed(api, namespace, FOUND_8B).create()
     deployment.wait_ready()
-    first = deployment.pod_uids()
+    first = deployment.uids()
     kubectl("scale", "mdep/llama", "--replicas=3", "-n", namespace)
     status = deployment.wait_ready()
     assert (status["ready"], status["replicas"], groups(status)) == (
@@ -63,9 +63,9 @@ def test_kubectl_scale_adds_groups_and_takes_the_last_ones_away(
         [(0, "Ready"), (1, "Ready"), (2, "Ready")],
     )
     assert sorted(deployment.objects(BUDGETS)) == ["llama-0", "llama-1", "llama-2"]
-    assert first.items() <= deployment.pod_uids().items()
+    assert first.items() <= deployment.uids().items()
     kubectl("scale", "mdep/llama", "--replicas=1", "-n", namespace)
-    wait_for(lambda: deployment.pod_uids() == first, "the first group is left, untouched")
+    wait_for(lambda: deployment.uids() == first, "the first group is left, untouched")
     wait_for(
         lambda: (
             {kind: sorted(deployment.objects(kind)) for kind in ("services", SETS, POLICIES, BUDGETS)}
@@ -86,7 +86,7 @@ def test_two_groups_of_two_nodes_each(
     api: Client, namespace: str, gpu_nodes: Callable[..., tuple[str, ...]]
 ) -> None:
     gpu_nodes("H100-SXM-80GB", 4)
-    deployment = Deployment(api, namespace).create({**LLAMA_405B, "replicas": 2})
+    deployment = Deployed(api, namespace, {**FOUND_405B, "replicas": 2}).create()
     status = deployment.wait_ready(timeout_s=60)
     places = [set(group["nodes"]) for group in status["groups"]]
     assert [len(place) for place in places] == [2, 2]
@@ -97,24 +97,25 @@ def test_two_groups_of_two_nodes_each(
 def test_scaled_to_zero_and_back_with_the_same_revision(
     api: Client, kubectl: Callable[..., str], namespace: str, nodes: tuple[str, ...]
 ) -> None:
-    deployment = Deployment(api, namespace).create(LLAMA_405B)
+    deployment = Deployed(api, namespace, FOUND_405B).create()
     before = deployment.wait_ready()
     trace = PodTrace(api, namespace)
     kubectl("scale", "mdep/llama", "--replicas=0", "-n", namespace)
-    status = deployment.wait_reason("Ready", "ScaledToZero")
+    deployment.wait("Ready", "True", "ScaledToZero")
+    status = deployment.status
     assert (status["ready"], status["replicas"]) == ("0/0", 0)
     wait_for(lambda: not deployment.pods(), "no pod is left")
     kubectl("scale", "mdep/llama", "--replicas=1", "-n", namespace)
     after = deployment.wait_ready()
     assert (after["revision"], after["plan"]) == (before["revision"], before["plan"])
-    assert [len(life) for life in trace.generations()] == [2, 2]
+    assert [len(life) for life in trace.lives()] == [2, 2]
 
 
 @served
 def test_the_scale_subresource_counts_groups_and_selects_their_leaders(
     api: Client, namespace: str, nodes: tuple[str, ...]
 ) -> None:
-    deployment = Deployment(api, namespace).create(LLAMA_405B)
+    deployment = Deployed(api, namespace, FOUND_405B).create()
     deployment.wait_ready()
     path = f"/apis/shardwright.dev/v1alpha1/namespaces/{namespace}/modeldeployments/llama/scale"
     scale = api.request("GET", path)
@@ -127,8 +128,8 @@ def test_the_scale_subresource_counts_groups_and_selects_their_leaders(
 def test_more_groups_than_nodes_hold_wait_and_the_others_serve(
     api: Client, namespace: str, nodes: tuple[str, ...]
 ) -> None:
-    deployment = Deployment(api, namespace).create({**LLAMA_405B, "replicas": 2})
-    status = deployment.wait(
+    deployment = Deployed(api, namespace, {**FOUND_405B, "replicas": 2}).create()
+    status = deployment.wait_status(
         lambda s: conditions(s).get("Available", ("",))[0] == "True" and s["ready"] == "1/2",
         "one of two serves",
     )
@@ -140,27 +141,27 @@ def test_more_groups_than_nodes_hold_wait_and_the_others_serve(
 def test_an_edit_of_the_environment_keeps_the_topology_and_replaces_the_group_once(
     api: Client, namespace: str, nodes: tuple[str, ...]
 ) -> None:
-    deployment = Deployment(api, namespace).create(LLAMA_405B)
+    deployment = Deployed(api, namespace, FOUND_405B).create()
     before = deployment.wait_ready()
     trace = PodTrace(api, namespace)
-    deployment.edit({"engine": NCCL_DEBUG})
+    deployment.edit(engine=NCCL_DEBUG)
     after = deployment.wait_ready()
     assert after["plan"] == before["plan"]
-    assert {variable(pod, "NCCL_DEBUG") for pod in deployment.pods().values()} == {"INFO"}
-    assert [len(life) for life in trace.generations()] == [2, 2]
+    assert {variable(pod, "NCCL_DEBUG") for pod in deployment.pods()} == {"INFO"}
+    assert [len(life) for life in trace.lives()] == [2, 2]
     assert after["groups"][0]["restarts"] == 0
     assert len(deployment.objects(REVISIONS)) == 2
 
 
 @served
 def test_groups_are_replaced_one_after_the_other(api: Client, namespace: str, nodes: tuple[str, ...]) -> None:
-    deployment = Deployment(api, namespace).create({**LLAMA_8B, "replicas": 2})
+    deployment = Deployed(api, namespace, {**FOUND_8B, "replicas": 2}).create()
     deployment.wait_ready()
     trace = PodTrace(api, namespace)
-    deployment.edit({"engine": NCCL_DEBUG})
+    deployment.edit(engine=NCCL_DEBUG)
     deployment.wait_ready()
     # No group goes before the one that went first is back.
-    story = [("+" if event.added else "-") + event.group for event in trace.events()]
+    story = [("+" if event.change == "ADDED" else "-") + event.group for event in trace.comings_and_goings()]
     one_way, other_way = ["-0", "+0", "-1", "+1"], ["-1", "+1", "-0", "+0"]
     assert story in (one_way, other_way)
 
@@ -169,54 +170,57 @@ def test_groups_are_replaced_one_after_the_other(api: Client, namespace: str, no
 def test_an_edit_of_the_service_level_alone_restarts_nothing(
     api: Client, namespace: str, nodes: tuple[str, ...]
 ) -> None:
-    deployment = Deployment(api, namespace).create(LLAMA_405B)
+    deployment = Deployed(api, namespace, FOUND_405B).create()
     deployment.wait_ready()
-    uids = deployment.pod_uids()
-    deployment.edit({"slo": {"timePerOutputToken": "1ms"}})
-    status = deployment.wait(lambda s: conditions(s)["SLOPredicted"][0] == "False", "it is judged anew")
-    assert (conditions(status)["Ready"][0], deployment.pod_uids()) == ("True", uids)
+    uids = deployment.uids()
+    deployment.edit(slo={"timePerOutputToken": "1ms"})
+    status = deployment.wait_status(
+        lambda s: conditions(s)["SLOPredicted"][0] == "False", "it is judged anew"
+    )
+    assert (conditions(status)["Ready"][0], deployment.uids()) == ("True", uids)
 
 
 @served
 def test_another_model_takes_another_plan_and_leaves_no_worker_set(
     api: Client, namespace: str, nodes: tuple[str, ...]
 ) -> None:
-    deployment = Deployment(api, namespace).create(LLAMA_405B)
+    deployment = Deployed(api, namespace, FOUND_405B).create()
     deployment.wait_ready()
     trace = PodTrace(api, namespace)
-    deployment.edit({"model": LLAMA_8B["model"]})
+    deployment.edit(model=FOUND_8B["model"])
     status = deployment.wait_ready()
     wait_for(lambda: sorted(deployment.objects(SETS)) == ["llama-0-leader"], "the worker set is gone")
-    assert (status["plan"]["gpusPerReplica"], [len(life) for life in trace.generations()]) == (1, [2, 1])
+    assert (status["plan"]["gpusPerReplica"], [len(life) for life in trace.lives()]) == (1, [2, 1])
 
 
 @served
 def test_fewer_nodes_than_the_model_needs_are_refused_and_the_old_plan_runs_on(
     api: Client, namespace: str, nodes: tuple[str, ...]
 ) -> None:
-    deployment = Deployment(api, namespace).create({**LLAMA_405B, "hardware": HARDWARE})
+    deployment = Deployed(api, namespace, {**FOUND_405B, "hardware": HARDWARE}).create()
     before = deployment.wait_ready()
-    uids = deployment.pod_uids()
-    deployment.edit({"hardware": {"maxNodes": 1}})
-    status = deployment.wait_reason("PlanAccepted", "DoesNotFit")
-    assert (status["plan"], status["ready"], deployment.pod_uids()) == (before["plan"], "1/1", uids)
-    deployment.edit({"hardware": {"maxNodes": 2}})
+    uids = deployment.uids()
+    deployment.edit(hardware={"maxNodes": 1})
+    deployment.wait("PlanAccepted", "False", "DoesNotFit")
+    status = deployment.status
+    assert (status["plan"], status["ready"], deployment.uids()) == (before["plan"], "1/1", uids)
+    deployment.edit(hardware={"maxNodes": 2})
     after = deployment.wait_ready()
-    assert (after["revision"], deployment.pod_uids()) == (before["revision"], uids)
+    assert (after["revision"], deployment.uids()) == (before["revision"], uids)
 
 
 @served
 def test_more_gpus_for_the_model_by_a_pin_and_back(
     api: Client, namespace: str, nodes: tuple[str, ...]
 ) -> None:
-    deployment = Deployment(api, namespace).create(LLAMA_8B)
+    deployment = Deployed(api, namespace, FOUND_8B).create()
     deployment.wait_ready()
     trace = PodTrace(api, namespace)
-    deployment.edit({"parallelism": {"tensor": 4, "pipeline": 2}})
+    deployment.edit(parallelism={"tensor": 4, "pipeline": 2})
     pinned = deployment.wait_ready()["plan"]
-    deployment.edit({"parallelism": None})
+    deployment.edit(parallelism=None)
     free = deployment.wait_ready()["plan"]
-    sizes = [len(life) for life in trace.generations()]
+    sizes = [len(life) for life in trace.lives()]
     shapes = [(p["tensorParallel"], p["pipelineParallel"]) for p in (pinned, free)]
     assert shapes == [(4, 2), (1, 1)]
     assert sizes == [1, pinned["nodes"], 1]
@@ -226,40 +230,41 @@ def test_more_gpus_for_the_model_by_a_pin_and_back(
 def test_an_edit_undone_comes_back_to_the_first_revision(
     api: Client, namespace: str, nodes: tuple[str, ...]
 ) -> None:
-    deployment = Deployment(api, namespace).create(LLAMA_405B)
+    deployment = Deployed(api, namespace, FOUND_405B).create()
     before = deployment.wait_ready()
-    deployment.edit({"engine": NCCL_DEBUG})
+    deployment.edit(engine=NCCL_DEBUG)
     deployment.wait_ready()
-    deployment.edit({"engine": None})
+    deployment.edit(engine=None)
     after = deployment.wait_ready()
     assert (after["revision"], len(deployment.objects(REVISIONS))) == (before["revision"], 2)
 
 
 @served
 def test_paused_changes_wait_until_it_goes_on(api: Client, namespace: str, nodes: tuple[str, ...]) -> None:
-    deployment = Deployment(api, namespace).create(LLAMA_405B)
+    deployment = Deployed(api, namespace, FOUND_405B).create()
     deployment.wait_ready()
-    uids = deployment.pod_uids()
-    deployment.edit({"rollout": {"paused": True}, "engine": NCCL_DEBUG})
-    status = deployment.wait_reason("Ready", "Paused")
-    assert (deployment.pod_uids(), status["ready"]) == (uids, "1/1")
-    deployment.edit({"rollout": {"paused": False}})
+    uids = deployment.uids()
+    deployment.edit(rollout={"paused": True}, engine=NCCL_DEBUG)
+    deployment.wait("Ready", "False", "Paused")
+    status = deployment.status
+    assert (deployment.uids(), status["ready"]) == (uids, "1/1")
+    deployment.edit(rollout={"paused": False})
     deployment.wait_ready()
-    assert set(deployment.pod_uids().values()).isdisjoint(uids.values())
+    assert set(deployment.uids().values()).isdisjoint(uids.values())
 
 
 @served
 def test_a_resource_deleted_and_made_anew_has_nothing_of_the_old_one(
     api: Client, namespace: str, nodes: tuple[str, ...]
 ) -> None:
-    deployment = Deployment(api, namespace).create(LLAMA_405B)
+    deployment = Deployed(api, namespace, FOUND_405B).create()
     deployment.wait_ready()
     trace = PodTrace(api, namespace)
     api.delete(MDEP, "llama", namespace)
-    deployment.create(LLAMA_405B)
+    deployment.create()
     deployment.wait_ready()
-    assert [len(life) for life in trace.generations()] == [2, 2]
-    owner = deployment.resource["metadata"]["uid"]
+    assert [len(life) for life in trace.lives()] == [2, 2]
+    owner = deployment.live["metadata"]["uid"]
     wait_for(
         lambda: (
             {o["metadata"]["ownerReferences"][0]["uid"] for o in deployment.objects(SETS).values()} == {owner}

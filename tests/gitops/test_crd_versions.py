@@ -176,7 +176,7 @@ def test_under_an_older_crd_nothing_is_touched_and_readiness_names_the_field(
         assert "clients" not in llama.live["spec"].get("network", {})
     finally:
         apply_crd(cluster, llama.api)
-    wait_for(lambda: not obstacle(operator), "the operator is ready again", timeout_s=30)
+    wait_for(lambda: not obstacle(operator), "the operator is ready again")
     llama.edit(rollout={"maxUnavailable": 1})
     llama.wait("Ready", "True", "GroupsReady")
     assert (len(open_to()), llama.uids()) == (1, before)

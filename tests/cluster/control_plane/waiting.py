@@ -8,12 +8,15 @@ from control_plane.client import ApiError, Client
 
 T = TypeVar("T")
 
+PATIENCE_S = 60.0
+"""Most of what is awaited takes a second or two; the rest is for a machine that is busy with other things."""
+
 
 def wait_for(
     predicate: Callable[[], T | None],
     what: str,
     *,
-    timeout_s: float = 30.0,
+    timeout_s: float = PATIENCE_S,
     interval_s: float = 0.1,
     detail: Callable[[], object] | None = None,
 ) -> T:
