@@ -10,7 +10,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from shardwright_operator.api.constants import KIND, ConditionType, Role
+from shardwright_operator.api.constants import KIND, Role
 from shardwright_operator.api.gang import Gang, kind_of
 from shardwright_operator.observe.demand import DemandBook
 from shardwright_operator.observe.gpus import GpuAccount
@@ -72,8 +72,6 @@ class Store:
         """How often a spec read otherwise than before though nobody had edited it, by its generation. The CRD
         has changed then: it cuts fields off as an object is read, or gives them back."""
         self._tombstones = Tombstones()
-        self._versions: dict[str, int] = {}
-        """Newest resource version seen of each living object, by UID."""
 
     def keys(self) -> frozenset[Key]:
         """Keys of all ModelDeployments that exist."""
@@ -137,7 +135,7 @@ class Store:
         claim = None if deleted else project_claim(body)
         uid = body["metadata"].get("uid", "")
         if deleted:
-            self._bury(uid, resource_version(body))
+            self._tombstones.bury(uid, resource_version(body))
         elif not self._tombstones.admits(uid, resource_version(body)):
             return _NOTHING
         if claim is not None:
@@ -167,13 +165,11 @@ class Store:
         """Take in one object; return the keys whose decision it may change."""
         uid, version = body["metadata"].get("uid", ""), resource_version(body)
         if deleted:
-            self._bury(uid, version)
-        elif not self._tombstones.admits(uid, version) or self._versions.get(uid, 0) >= version:
+            self._tombstones.bury(uid, version)
+        elif not self._tombstones.is_new(uid, version):
             # Checked before the view is made: every write of ours comes back three times, as its answer, by
             # the watch and by a LIST, and packing a set's body is the dearest thing that a store does.
             return _NOTHING
-        else:
-            self._versions[uid] = version
         match kind_of(body):
             case kind if kind == KIND:
                 return self._put_resource(project_resource(body), deleted=deleted)
@@ -234,7 +230,7 @@ class Store:
                 yield from (child for child in children.values() if child.kind == kind)
 
     def _remove(self, view: View, version: int) -> frozenset[Key]:
-        self._bury(view.uid, version, seen=view.resource_version)
+        self._tombstones.bury(view.uid, version, seen=view.resource_version)
         match view:
             case ResourceView():
                 return self._put_resource(view, deleted=True)
@@ -247,10 +243,6 @@ class Store:
             case NodeView():
                 self._gpus.remove_node(view.name)
                 return self._concerned_by(view.name)
-
-    def _bury(self, uid: str, version: int = 0, *, seen: int = 0) -> None:
-        self._versions.pop(uid, None)
-        self._tombstones.bury(uid, version, seen=seen)
 
     def has_buried(self, uid: str) -> bool:
         """Whether an object with this UID was one of ours, and was seen to go."""
@@ -281,14 +273,11 @@ class Store:
         """
         newer = view.resource_version > old.resource_version
         if view.uid != old.uid:
-            self._bury(old.uid if newer else view.uid)
+            self._tombstones.bury(old.uid if newer else view.uid)
         return newer
 
     def _reread_resource(self, body: Mapping[str, Any]) -> frozenset[Key]:
-        """Take in a resource whose version is known, and whose content has changed all the same.
-
-        No watch says that a CRD has changed.
-        """
+        """Take in other content under a known version: a CRD has changed, of which no watch tells."""
         view = project_resource(body)
         old = self._resources.get(view.key)
         if old is None or old.uid != view.uid or old.resource_version != view.resource_version or old == view:
@@ -364,7 +353,7 @@ class Store:
     def _concerned_by(self, node: str) -> frozenset[Key]:
         """Keys with a pod on the node, and those that are not Ready and may wait for such a one."""
         on_it = {key for key, pods in self._pods.items() if any(p.node == node for p in pods.values())}
-        return frozenset(on_it | {key for key, r in self._resources.items() if not _is_ready(r)})
+        return frozenset(on_it | {key for key, r in self._resources.items() if not r.is_ready})
 
     def _forget_empty(self, key: Key) -> None:
         for by_key in (self._children, self._pods):
@@ -372,8 +361,3 @@ class Store:
                 by_key.pop(key, None)
         if key not in self._resources and key not in self._children and key not in self._pods:
             self._obituaries.forget(key)
-
-
-def _is_ready(resource: ResourceView) -> bool:
-    conditions = resource.status.get("conditions") or ()
-    return any(c.get("type") == ConditionType.READY and c.get("status") == "True" for c in conditions)

@@ -21,20 +21,30 @@ class _Tombstone(NamedTuple):
 
 
 class Tombstones:
-    """Versions of objects at their end, by UID; the oldest are forgotten."""
+    """Versions of living objects by UID, and of others at their end; of these the oldest are forgotten."""
 
     def __init__(self) -> None:
         self._by_uid: OrderedDict[str, _Tombstone] = OrderedDict()
+        self._living: dict[str, int] = {}
+        """Newest version seen of each living object."""
 
     def __contains__(self, uid: str) -> bool:
         return uid in self._by_uid
 
     def bury(self, uid: str, version: int = 0, *, seen: int = 0) -> None:
         """Remember that an object went at a version, last ``seen`` at another; version 0 says: for good."""
+        self._living.pop(uid, None)
         gone = version or _FOR_GOOD
         self._by_uid[uid] = _Tombstone(gone=gone, seen=seen or gone)
         while len(self._by_uid) > KEPT:
             self._by_uid.popitem(last=False)
+
+    def is_new(self, uid: str, version: int) -> bool:
+        """Whether a sight of an object is of a living one, and newer than any before; then it is kept."""
+        if not self.admits(uid, version) or self._living.get(uid, 0) >= version:
+            return False
+        self._living[uid] = version
+        return True
 
     def admits(self, uid: str, version: int, *, read: bool = False) -> bool:
         """Whether a sight of an object at a version is news of a living one; then its end is forgotten.

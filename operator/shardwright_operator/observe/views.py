@@ -13,7 +13,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from shardwright_operator.api.constants import Role
+from shardwright_operator.api.constants import ConditionType, Role
 from shardwright_operator.api.gang import GANG_APIS, Gang
 
 LONG_AGO = datetime.fromtimestamp(0, UTC)
@@ -67,6 +67,12 @@ class ResourceView:
     retry: str = ""
     """Value of the retry annotation, a person's wish for a fresh start."""
     created_at: datetime = LONG_AGO
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it was Ready by the last status."""
+        conditions = self.status.get("conditions") or ()
+        return any(c.get("type") == ConditionType.READY and c.get("status") == "True" for c in conditions)
 
     @property
     def claim_name(self) -> str | None:
