@@ -116,7 +116,7 @@ def _container(spec: ModelDeploymentSpec, image: str, security: Manifest) -> Man
     # repositories.
     words += ["--exclude", "original/*", "--exclude", "metal/*", "--local-dir", model_argument(spec)]
     if spec.engine.uses_launcher:
-        words = ["python3", f"{FOLDER}/{PROGRAM}", "--", *words]
+        words = ["python3", f"{FOLDER}/{PROGRAM}", "--folder", model_argument(spec), "--", *words]
     env = {entry["name"]: entry for entry in (*cache_environment(), *source_environment(spec))}
     env |= {variable.name: variable.to_wire() for variable in spec.engine.env or ()}
     found: Manifest = {

@@ -80,6 +80,7 @@ def parser() -> argparse.ArgumentParser:
     life.add_argument(
         "--termination-log", default="/dev/termination-log", metavar="FILE", help="where last words go"
     )
+    life.add_argument("--folder", metavar="DIR", help="folder whose size the last words tell, of a download")
     life.add_argument("command", nargs="*", help=argparse.SUPPRESS)
     return found
 

@@ -31,6 +31,7 @@ EXIT_CHECK = 78
 EXIT_WATCH = 70
 """A watch ended the engine (EX_SOFTWARE of sysexits.h)."""
 TICK_S = 0.25
+GIB = 1024**3
 MEMORY_EVENTS = Path("/sys/fs/cgroup/memory.events")
 
 
@@ -186,6 +187,8 @@ class _Run:
         if self._stopped_by:
             return 128 - code if code < 0 else code
         verdict = self._verdict or self._cause(code)
+        if self._options.folder is not None and (there := _bytes_in(Path(self._options.folder))):
+            verdict = LauncherError(verdict.reason, f"{verdict.text}; {there / GIB:.1f} GiB are there by now")
         say(f"{verdict.reason}: {verdict.text}")
         leave(
             self._options.termination_log,
@@ -217,6 +220,19 @@ class _Run:
             if missing:
                 how += f"; never heard from rank {', '.join(map(str, missing))}"
         return LauncherError(reason, f"{how}: {line}" if line else how)
+
+
+def _bytes_in(folder: Path) -> int:
+    """Bytes of all files in a folder, of unfinished ones what has been written of them."""
+    total = 0
+    for root, _, names in os.walk(folder):
+        for name in names:
+            try:
+                found = (Path(root) / name).lstat()
+            except OSError:
+                continue
+            total += min(found.st_size, found.st_blocks * 512)
+    return total
 
 
 def _answers(port: int) -> bool:

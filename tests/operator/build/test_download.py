@@ -46,7 +46,8 @@ def test_job_is_a_job(owner: Owner) -> None:
     (container,) = pod["containers"]
 
     assert [*container["command"], *container["args"]] == [
-        *("python3", "/opt/shardwright/launcher.py", "--"),
+        *("python3", "/opt/shardwright/launcher.py"),
+        *("--folder", "/models/hub/meta-llama/Llama-3.1-405B-Instruct/v1", "--"),
         *("hf", "download", "meta-llama/Llama-3.1-405B-Instruct", "--revision", "v1"),
         *("--exclude", "original/*", "--exclude", "metal/*"),
         *("--local-dir", "/models/hub/meta-llama/Llama-3.1-405B-Instruct/v1"),

@@ -41,6 +41,19 @@ def test_end_of_an_engine_that_nobody_stopped(launch: Launch, engine: str, code:
     assert words.splitlines()[0].startswith(f"shardwright: {reason}: the engine ")
 
 
+def test_a_download_that_breaks_off_tells_how_much_is_there(launch: Launch, tmp_path: Path) -> None:
+    """Each attempt goes on where the former one ended: whoever waits sees whether it gets on."""
+    folder = tmp_path / "model"
+    (folder / ".cache").mkdir(parents=True)
+    (folder / "config.json").write_bytes(b"{}")
+    (folder / ".cache" / "weights.incomplete").write_bytes(b"w" * 160 * 1024**2)
+    engine = "import sys; sys.exit('ReadTimeout: the mirror is slow')"
+    _, words = launch("--folder", str(folder), engine=engine).end()
+    assert words.splitlines()[0].endswith("; 0.2 GiB are there by now")
+    _, words = launch("--folder", str(tmp_path / "nowhere"), engine=engine).end()
+    assert "GiB" not in words
+
+
 def test_last_words_hold_head_and_tail_and_no_secret(launch: Launch) -> None:
     engine = """
 import sys
