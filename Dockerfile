@@ -23,8 +23,7 @@ LABEL org.opencontainers.image.title="shardwright" \
       org.opencontainers.image.description="Plans and runs multi-node vLLM on Kubernetes" \
       org.opencontainers.image.licenses="Apache-2.0"
 COPY --from=build /opt/shardwright /opt/shardwright
-# Two allocator arenas instead of eight a core: 10 MB less with 200 resources, at no cost in time.
-ENV PATH=/opt/shardwright/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 MALLOC_ARENA_MAX=2
+ENV PATH=/opt/shardwright/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 USER 65532:65532
 WORKDIR /tmp
 EXPOSE 8080 9090
