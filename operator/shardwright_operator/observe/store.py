@@ -26,6 +26,7 @@ from shardwright_operator.observe.projection import (
     project_resource,
     resource_version,
 )
+from shardwright_operator.observe.resources import ResourceBook
 from shardwright_operator.observe.tombstones import Tombstones
 from shardwright_operator.observe.views import (
     ChildKind,
@@ -56,7 +57,7 @@ class Store:
         ``gang_obstacles`` says of gang schedulers why they cannot be used here, in words.
         """
         self._gang_obstacles = dict(gang_obstacles or {})
-        self._resources: dict[Key, ResourceView] = {}
+        self._resources = ResourceBook()
         self._children: defaultdict[Key, dict[tuple[ChildKind, str], ChildView]] = defaultdict(dict)
         self._pods: defaultdict[Key, dict[str, PodView]] = defaultdict(dict)
         self._obituaries = ObituaryBook()
@@ -68,22 +69,24 @@ class Store:
         self.wakings = 0
         """How often those who wait for GPUs were told to look again. A pass that has just found out that it
         must wait was not among them: it compares this number with the one that it began with."""
-        self.unedited_changes = 0
-        """How often a spec read otherwise than before though nobody had edited it, by its generation. The CRD
-        has changed then: it cuts fields off as an object is read, or gives them back."""
         self._tombstones = Tombstones()
+
+    @property
+    def unedited_changes(self) -> int:
+        """How often a spec was seen to change though nobody had edited it."""
+        return self._resources.unedited_changes
 
     def keys(self) -> frozenset[Key]:
         """Keys of all ModelDeployments that exist."""
-        return frozenset(self._resources)
+        return frozenset(self._resources.by_key)
 
     def resources(self) -> Iterator[ResourceView]:
         """All ModelDeployments, for the metrics."""
-        return iter(self._resources.values())
+        return iter(self._resources.by_key.values())
 
     def claim_name(self, key: Key) -> str | None:
         """Name of the PersistentVolumeClaim that holds the model or is to hold it, if the spec names one."""
-        resource = self._resources.get(key)
+        resource = self._resources.by_key.get(key)
         return resource.claim_name if resource is not None else None
 
     def observe(
@@ -97,7 +100,7 @@ class Store:
         pods = self._pods.get(key, {}).values()
         return Observed(
             key=key,
-            resource=self._resources.get(key),
+            resource=self._resources.by_key.get(key),
             children=dict(self._children.get(key, {})),
             pods=tuple(sorted(pods, key=lambda pod: (pod.group, pod.node_rank))),
             loaders=self._loaders.of(key),
@@ -121,14 +124,14 @@ class Store:
     def measured(self, key: Key, measurement: Measurement) -> bool:
         """Keep what an engine has said; whether a pass over its resource would find news in it."""
         old = self._measured.get(key)
-        if key not in self._resources or (old is not None and not measurement.differs(old)):
+        if key not in self._resources.by_key or (old is not None and not measurement.differs(old)):
             return False
         self._measured[key] = measurement
         return True
 
     def _look(self, key: Key) -> tuple[ResourceView | None, Iterable[ChildView], Iterable[PodView]]:
         children, pods = self._children.get(key, {}), self._pods.get(key, {})
-        return self._resources.get(key), children.values(), pods.values()
+        return self._resources.by_key.get(key), children.values(), pods.values()
 
     def put_stranger(self, body: Mapping[str, Any], *, deleted: bool) -> frozenset[Key]:
         """Take in a pod that is not ours: only the GPUs that it holds are kept."""
@@ -202,7 +205,10 @@ class Store:
             uids.add(body["metadata"].get("uid", ""))
             keys |= self.put(body, deleted=False)
             if kind == KIND:
-                keys |= self._reread_resource(body)
+                view = project_resource(body)
+                if self._resources.reread(view):
+                    self._demands.changed(view.key)
+                    keys.add(view.key)
         return frozenset(keys), frozenset(uids)
 
     def prune(self, kind: str, uids: Container[str], *, version: int) -> frozenset[Key]:
@@ -218,7 +224,7 @@ class Store:
 
     def _views(self, kind: str) -> Iterator[View]:
         if kind == KIND:
-            yield from self._resources.values()
+            yield from self._resources.by_key.values()
         elif kind == "Pod":
             for pods in self._pods.values():
                 yield from pods.values()
@@ -249,19 +255,15 @@ class Store:
         return uid in self._tombstones
 
     def _put_resource(self, view: ResourceView, *, deleted: bool) -> frozenset[Key]:
-        old = self._resources.get(view.key)
+        old = self._resources.by_key.get(view.key)
         self._demands.changed(view.key)
         if deleted:
             if old is None or old.uid == view.uid:
-                self._resources.pop(view.key, None)
+                self._resources.by_key.pop(view.key, None)
                 self._obituaries.forget(view.key)
                 self._measured.pop(view.key, None)
-        elif old is not None and not self._succeeds(view, old):
+        elif (old is not None and not self._succeeds(view, old)) or not self._resources.put(view):
             return _NOTHING
-        else:
-            self._keep(view, old)
-            if old is not None and replace(view, resource_version=0) == replace(old, resource_version=0):
-                return _NOTHING
         return frozenset({view.key}) | self._moving_up(view.key)
 
     def _succeeds(self, view: ResourceView | ChildView | PodView, old: View) -> bool:
@@ -275,21 +277,6 @@ class Store:
         if view.uid != old.uid:
             self._tombstones.bury(old.uid if newer else view.uid)
         return newer
-
-    def _reread_resource(self, body: Mapping[str, Any]) -> frozenset[Key]:
-        """Take in other content under a known version: a CRD has changed, of which no watch tells."""
-        view = project_resource(body)
-        old = self._resources.get(view.key)
-        if old is None or old.uid != view.uid or old.resource_version != view.resource_version or old == view:
-            return _NOTHING
-        self._demands.changed(view.key)
-        self._keep(view, old)
-        return frozenset({view.key})
-
-    def _keep(self, view: ResourceView, old: ResourceView | None) -> None:
-        if old is not None and (old.uid, old.generation) == (view.uid, view.generation):
-            self.unedited_changes += old.spec != view.spec
-        self._resources[view.key] = view
 
     def _put_child(self, view: ChildView | None, *, deleted: bool) -> frozenset[Key]:
         if view is None:
@@ -353,11 +340,11 @@ class Store:
     def _concerned_by(self, node: str) -> frozenset[Key]:
         """Keys with a pod on the node, and those that are not Ready and may wait for such a one."""
         on_it = {key for key, pods in self._pods.items() if any(p.node == node for p in pods.values())}
-        return frozenset(on_it | {key for key, r in self._resources.items() if not r.is_ready})
+        return frozenset(on_it | {key for key, r in self._resources.by_key.items() if not r.is_ready})
 
     def _forget_empty(self, key: Key) -> None:
         for by_key in (self._children, self._pods):
             if not by_key.get(key):
                 by_key.pop(key, None)
-        if key not in self._resources and key not in self._children and key not in self._pods:
+        if key not in self._resources.by_key and key not in self._children and key not in self._pods:
             self._obituaries.forget(key)
