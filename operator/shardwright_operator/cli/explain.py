@@ -124,8 +124,7 @@ def _read(kubeconfig: str | None, namespace: str | None, name: str) -> Mapping[s
         message = f"there is no {KIND} {name!r} in this namespace; give another one with -n."
         raise InputError(message) from None
     except ClusterError as error:
-        message = f"the cluster does not answer: {error.message}"
-        raise InputError(message) from None
+        raise InputError(error.for_people) from None
 
 
 async def _fetch(kubeconfig: str | None, namespace: str | None, name: str) -> Mapping[str, Any]:

@@ -36,8 +36,7 @@ def observe(kubeconfig: str | None, namespace: str | None, name: str) -> Observe
         message = f"{error}; or compare with a file: --against FILE."
         raise InputError(message) from None
     except ClusterError as error:
-        message = f"the cluster does not answer: {error.message}"
-        raise InputError(message) from None
+        raise InputError(error.for_people) from None
 
 
 async def _observe(kubeconfig: str | None, namespace: str | None, name: str) -> Observed:

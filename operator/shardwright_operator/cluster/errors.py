@@ -21,6 +21,11 @@ class ClusterError(Exception):
         self.reason = reason
         self.retry_after_s = retry_after_s
 
+    @property
+    def for_people(self) -> str:
+        """The failure in a line: a refusal, as for want of rights, is an answer, and no silent cluster."""
+        return f"the cluster {'refuses' if self.status else 'does not answer'}: {self.message}"
+
 
 class NotFoundError(ClusterError):
     """There is no such object, or no such kind."""

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from shardwright_operator.cli import explain
+from shardwright_operator.cluster.errors import ClusterError, ForbiddenError, UnavailableError
 from simulated_world import SimulatedWorld
 
 Run = Callable[..., Any]
@@ -128,3 +129,23 @@ def test_no_cluster(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Any) ->
     assert answer.code == 2
     assert "no kubeconfig at" in answer.err
     assert answer.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (ForbiddenError("not you", status=403), "the cluster refuses: not you"),
+        (UnavailableError("no connection"), "the cluster does not answer: no connection"),
+    ],
+    ids=["no-right", "no-connection"],
+)
+def test_refusal_is_told_from_silence(
+    run: Run, monkeypatch: pytest.MonkeyPatch, error: ClusterError, said: str
+) -> None:
+    async def fetch(*_: object) -> Mapping[str, Any]:
+        raise error
+
+    monkeypatch.setattr(explain, "_fetch", fetch)
+    answer = run("explain", "llama")
+
+    assert (answer.code, answer.out, answer.err) == (2, "", f"shardwright: {said}\n")
