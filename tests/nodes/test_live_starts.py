@@ -14,8 +14,10 @@ from live_engine.deployment import PATIENCE_S, READY_TIMEOUT_S, RECOVERY
 from live_engine.pods import is_starting, remaining
 from live_engine.recorder import Record, recorded
 from real_nodes import RealCluster
+from real_nodes.configuration import CLUSTER_DOMAIN
 from real_nodes.dns import is_unknown
 from real_nodes.network import blocked_port
+from shardwright_operator.api.names import leader_address
 
 pytestmark = [pytest.mark.engine, pytest.mark.extended]
 
@@ -56,7 +58,7 @@ def test_a_name_that_nobody_answers_for(live: Live, nodes: RealCluster, note: No
 
 def test_a_name_that_is_cached_as_unknown(live: Live, note: Note) -> None:
     with live.deployment(GROUP) as deployment:
-        name = f"{deployment.name}-0-leader-0.{deployment.name}-0.{deployment.namespace}.svc.cluster.local"
+        name = f"{leader_address(deployment.name, 0, deployment.namespace)}.{CLUSTER_DOMAIN}"
         _await(
             deployment,
             # Asked all the time, so that the last "no such name" is the one that the pods meet.

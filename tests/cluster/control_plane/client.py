@@ -6,6 +6,7 @@ This one adds only what every request needs: paths found by discovery, JSON, and
 
 import http.client
 import json
+import ssl
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -197,7 +198,7 @@ class Client:
         reused = connection is not None and connection.sock is not None
         try:
             return self._exchange_once(method, path, data, headers)
-        except (http.client.RemoteDisconnected, ConnectionError):
+        except (http.client.RemoteDisconnected, ConnectionError, ssl.SSLEOFError):
             # The server closes idle connections; a fresh one that is refused is a real failure.
             if not reused:
                 raise
