@@ -163,7 +163,9 @@ def _readiness(findings: Findings, problems: Sequence[Problem]) -> tuple[bool, R
         return False, Reason.ROLLING_OUT, message
     if len(wanted) < findings.wanted_groups:
         return False, Reason.STARTING, f"{len(wanted)} of {findings.wanted_groups} groups exist"
-    return True, Reason.GROUPS_READY, f"all {findings.wanted_groups} groups serve requests"
+    wanted_groups = findings.wanted_groups
+    whole = "the group serves" if wanted_groups == 1 else f"all {wanted_groups} groups serve"
+    return True, Reason.GROUPS_READY, f"{whole} requests"
 
 
 def _departure(groups: Sequence[GroupState]) -> tuple[Reason, str] | None:
