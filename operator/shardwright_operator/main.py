@@ -39,6 +39,9 @@ HUNG_PASS_S = 180.0
 _GANGS = "gang schedulers"
 """Name of the task that ends when their APIs come or go."""
 
+RECURSION_LIMIT = 25_000
+"""Frames of Python; the API server keeps JSON of up to 10000 levels."""
+
 EXIT_OK = 0
 EXIT_FAULT = 1
 EXIT_BAD_INPUT = 2
@@ -83,6 +86,9 @@ class Operator:
 
     async def run(self, stop: asyncio.Event) -> int:
         """Run until ``stop`` is set or the operator must end; returns the process's exit code."""
+        # With Python's usual limit a spec.model.config of 3000 levels cannot be read: every watch ended with
+        # it, and no operator started again.
+        sys.setrecursionlimit(max(sys.getrecursionlimit(), RECURSION_LIMIT))
         settings = self.settings
         try:
             connection = await connect(settings.kubeconfig)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from shardwright_planner.errors import PlanInputError
-from shardwright_planner.keys import Keys
+from shardwright_planner.keys import MAX_SIZE, Keys
 from shardwright_planner.layers import layer_kinds
 from shardwright_planner.model import Experts, LayerKind, ModelFacts, Quantization
 from shardwright_planner.quantization import SkipList, parse_quantization, skipped_modules
@@ -50,7 +50,6 @@ def model_from_config(
     architectures = top.names("architectures") or keys.names("architectures")
     check_scope(top, architectures, model_type)
     layers = layer_kinds(keys, model_type)
-    _check_layers(layers, keys)
     hidden = keys.size("hidden_size", "n_embd", "d_model")
     quantization, layers = _quantized(top, inner, layers, hidden)
     kinds = tuple(dict.fromkeys(layers))
@@ -84,7 +83,7 @@ def _with_quantization(
 
 
 def _check_total(facts: ModelFacts, path: str) -> ModelFacts:
-    total = parameter_count(facts)
+    total = parameter_count(facts) + (facts.tower.parameters if facts.tower else 0)
     if total > MOST_PARAMETERS:
         raise PlanInputError(
             field=path,
@@ -93,16 +92,6 @@ def _check_total(facts: ModelFacts, path: str) -> ModelFacts:
             remedy="check the sizes against the model's own config.json",
         )
     return facts
-
-
-def _check_layers(layers: list[LayerKind], keys: Keys) -> None:
-    if not 1 <= len(layers) <= 2048:
-        raise PlanInputError(
-            field=f"{keys.path}.num_hidden_layers",
-            value=len(layers),
-            limit="a model has 1 to 2048 layers",
-            remedy="check the config against the model's own config.json",
-        )
 
 
 def _quantized(
@@ -142,8 +131,21 @@ def _max_position(keys: Keys) -> int:
         # As vLLM derives it (config/model.py): llama3 and longrope state the extended length themselves.
         if isinstance(factor, int | float) and kind in {"yarn", "linear", "dynamic"}:
             original = scaling.optional_size("original_max_position_embeddings")
-            length = int((original or length) * factor)
+            length = _stretched(original or length, factor, scaling.path)
     return length
+
+
+def _stretched(length: int, factor: float, path: str) -> int:
+    # JSON has 1e308, and Python's own readers of it also take NaN.
+    stretched = length * factor if 0 < factor < MAX_SIZE else 0
+    if not 1 <= stretched <= MAX_SIZE:
+        raise PlanInputError(
+            field=f"{path}.factor",
+            value=factor,
+            limit=f"the length that it makes of {length} positions must be from 1 to {MAX_SIZE}",
+            remedy="check the config against the model's own config.json",
+        )
+    return int(stretched)
 
 
 def _dtype(keys: Keys, top: Keys) -> str:

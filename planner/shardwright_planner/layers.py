@@ -6,6 +6,7 @@ pattern string, a first dense run. Each way is one small function here; the resu
 
 from dataclasses import replace
 
+from shardwright_planner.errors import PlanInputError
 from shardwright_planner.keys import Keys
 from shardwright_planner.model import (
     Attention,
@@ -18,6 +19,8 @@ from shardwright_planner.model import (
 )
 from shardwright_planner.recurrent import check_readable, recurrent_layers, recurrent_mixer, second_mamba
 
+MOST_LAYERS = 2048
+ROUTED = ("num_experts_per_tok", "experts_per_token", "top_k_experts", "moe_topk", "moe_k")
 # Families whose feed-forward block has two matrices instead of three.
 UNGATED = frozenset(
     {
@@ -54,6 +57,7 @@ def layer_kinds(keys: Keys, model_type: str) -> list[LayerKind]:
     if pattern and model_type.startswith("nemotron_h"):
         return _from_pattern(keys, model_type, pattern)
     count = keys.size("num_hidden_layers", "n_layer", "num_layers", "n_layers")
+    _check_count(count, keys)
     norms = 4 if model_type.startswith(FOUR_NORM_PREFIXES) or model_type == "glm4" else 2
     mixers = _mixers(keys, model_type, count)
     dense, sparse = _dense(keys, model_type), _experts(keys, model_type)
@@ -87,7 +91,20 @@ def _from_pattern(keys: Keys, model_type: str, pattern: str) -> list[LayerKind]:
         "-": lambda: LayerKind(mixer=None, feed_forward=dense, norms=1),
         "E": lambda: LayerKind(mixer=None, feed_forward=experts or dense, norms=1),
     }
-    return [single[letter]() for letter in pattern if letter in single]
+    letters = [letter for letter in pattern if letter in single]
+    _check_count(len(letters), keys)
+    return [single[letter]() for letter in letters]
+
+
+def _check_count(count: int, keys: Keys) -> None:
+    # Before anything is made for each layer: a billion of them took an operator all its memory.
+    if not 1 <= count <= MOST_LAYERS:
+        raise PlanInputError(
+            field=f"{keys.path}.num_hidden_layers",
+            value=count,
+            limit=f"a model has 1 to {MOST_LAYERS} layers",
+            remedy="check the config against the model's own config.json",
+        )
 
 
 def _mixers(keys: Keys, model_type: str, count: int) -> list[Mixer]:
@@ -229,9 +246,17 @@ def _experts(keys: Keys, model_type: str) -> Experts | None:
         shared = (keys.optional_size("n_shared_experts", "num_shared_experts") or 0) * width
     if model_type.startswith("llama4"):
         shared = width
+    per_token = keys.size(*ROUTED)
+    if per_token > count:
+        raise PlanInputError(
+            field=f"{keys.path}.{next(name for name in ROUTED if keys.has(name))}",
+            value=per_token,
+            limit=f"a layer has {count} experts",
+            remedy="check the config against the model's own config.json",
+        )
     return Experts(
         count=count,
-        per_token=keys.size("num_experts_per_tok", "experts_per_token", "top_k_experts", "moe_topk", "moe_k"),
+        per_token=per_token,
         intermediate=width,
         shared_intermediate=shared,
         shared_gate=model_type.startswith(("qwen2_moe", "qwen3_next", "qwen3_5_moe")),

@@ -52,7 +52,7 @@ def online_quantization(method: str) -> Quantization:
 
 
 def _fp8(section: Mapping[str, object]) -> Quantization:
-    block = _pair(section.get("weight_block_size"))
+    block = _pair(section, "weight_block_size")
     rate = 1.0 if block is None else 1.0 + 4 / (block[0] * block[1])
     return Quantization(method="fp8", bits=8, bytes_per_parameter=rate, block=block, activation_bits=8)
 
@@ -110,7 +110,7 @@ def _of_group(group: Mapping[str, object], method: str) -> Quantization:
         bits=bits,
         bytes_per_parameter=rate,
         group_size=size if size > 0 else None,
-        block=_pair(weights.get("block_structure")),
+        block=_pair(weights, "block_structure"),
         activation_bits=_integer(activations.get("num_bits"), 16),
     )
 
@@ -216,7 +216,7 @@ class SkipList:
     def __init__(self, entries: Sequence[str]) -> None:
         # Lists also name layers of encoders and of draft heads, whose numbers are not the decoder's.
         entries = [entry for entry in entries if not _ELSEWHERE.search(entry.partition("layers.")[0])]
-        self._expressions = [re.compile(entry[3:]) for entry in entries if entry.startswith("re:")]
+        self._expressions = [_expression(entry) for entry in entries if entry.startswith("re:")]
         plain = {_tail(entry) for entry in entries if not entry.startswith("re:")}
         self._globs = [entry for entry in plain if "*" in entry]
         self._names = {entry for entry in plain if "*" not in entry}
@@ -231,6 +231,18 @@ class SkipList:
             return True
         full = f"model.{path}"
         return any(expression.match(full) for expression in self._expressions)
+
+
+def _expression(entry: str) -> re.Pattern[str]:
+    try:
+        return re.compile(entry.removeprefix("re:"))
+    except (re.error, OverflowError, RecursionError) as error:
+        raise PlanInputError(
+            field=FIELD,
+            value=entry,
+            limit=f"an entry of its ignore list is no regular expression: {error}",
+            remedy="check the config against the model's own config.json",
+        ) from None
 
 
 def _spans(length: int) -> list[tuple[int, int]]:
@@ -261,10 +273,19 @@ def _mapping(value: object) -> Mapping[str, object]:
     return value if isinstance(value, Mapping) else {}
 
 
-def _pair(value: object) -> tuple[int, int] | None:
-    if isinstance(value, Sequence) and not isinstance(value, str) and len(value) == 2:
-        return int(value[0]), int(value[1])
-    return None
+def _pair(section: Mapping[str, object], name: str) -> tuple[int, int] | None:
+    value = section.get(name)
+    if not isinstance(value, Sequence) or isinstance(value, str) or len(value) != 2:
+        return None
+    rows, columns = (_integer(size, 0) for size in value)
+    if rows < 1 or columns < 1:
+        raise PlanInputError(
+            field=f"{FIELD}.{name}",
+            value=list(value),
+            limit="a block has two positive whole numbers",
+            remedy="check the config against the model's own config.json",
+        )
+    return rows, columns
 
 
 def _integer(value: object, default: int) -> int:

@@ -214,7 +214,7 @@ def _check_pool(pool: Pool) -> None:
     _check_count("hardware.gpusPerNode", pool.gpus_per_node, 1, 1024)
     _check_count("hardware.maxNodes", pool.nodes, 1, 4096)
     _check_positive("network.bandwidth", pool.nic_bytes_per_s)
-    _check_positive("hardware.pricePerGpuHour", pool.price_per_gpu_hour)
+    _check_positive("hardware.gpuHourPrices", pool.price_per_gpu_hour)
 
 
 def _check_count(field: str, value: int, least: int, most: int = MAX_LENGTH) -> None:

@@ -49,12 +49,50 @@ def test_a_config_and_the_catalogue_give_the_same_facts():
         pytest.param("vocab_size", 1e30, "model.config.vocab_size", id="absurd"),
         pytest.param("hidden_size", True, "model.config.hidden_size", id="a flag"),
         pytest.param("num_hidden_layers", 100_000, "model.config.num_hidden_layers", id="too many layers"),
+        # Refused before anything is made for each of them: they are more than the memory holds.
+        pytest.param("num_hidden_layers", 2**31, "model.config.num_hidden_layers", id="layers beyond memory"),
+        *(
+            pytest.param(
+                "rope_scaling",
+                {"rope_type": "yarn", "factor": factor},
+                "model.config.rope_scaling.factor",
+                id=f"positions times {factor:g}",
+            )
+            for factor in (1e308, float("nan"), 0, -4)
+        ),
+        *(
+            pytest.param(
+                "quantization_config",
+                {"quant_method": "fp8", "weight_block_size": block},
+                "model.config.quantization_config.weight_block_size",
+                id=f"blocks of {block}",
+            )
+            for block in ([128, 0], [128, False], ["128", "wide"])
+        ),
+        pytest.param(
+            "quantization_config",
+            {"quant_method": "fp8", "ignore": ["re:("]},
+            "model.config.quantization_config",
+            id="half an expression",
+        ),
+        pytest.param(
+            "vision_config",
+            {"depth": 24, "hidden_size": 1024, "patch_size": 2**31},
+            "model.config",
+            id="an encoder beyond all others",
+        ),
     ],
 )
 def test_a_size_that_cannot_be_used_is_refused_by_its_key(key, value, field):
     with pytest.raises(PlanInputError) as caught:
         model_from_config({**LLAMA, key: value}, name="mine")
     assert caught.value.field == field
+
+
+def test_no_more_experts_work_on_a_token_than_there_are():
+    experts = {"num_experts": 8, "moe_intermediate_size": 512, "experts_per_token": 9}
+    with pytest.raises(PlanInputError, match=r"config\.experts_per_token is 9, but a layer has 8 experts"):
+        model_from_config({**LLAMA, **experts}, name="mine")
 
 
 def test_wrapped_language_models_are_found_and_their_encoder_is_counted():

@@ -91,5 +91,5 @@ def test_several_replicas_cost_their_number():
 
 @pytest.mark.parametrize("price", [0.0, -1.0, float("nan")])
 def test_a_price_that_is_none_is_refused(price):
-    with pytest.raises(PlanInputError, match=r"hardware\.pricePerGpuHour"):
+    with pytest.raises(PlanInputError, match=r"hardware\.gpuHourPrices"):
         planned(pool("H100", price))

@@ -340,6 +340,13 @@ BAD_SPECS = (
         server="use spec.engine.apiKeySecretRef",
     ),
     BadSpec(
+        id="arguments in a file",
+        change=_arguments("--config=/models/planned.yaml"),
+        field="spec.engine.extraArgs[0]",
+        local="--config reads options from a file",
+        server="write them into spec.engine.extraArgs",
+    ),
+    BadSpec(
         id="port in the arguments",
         change=_arguments("--port=9000"),
         field="spec.engine.extraArgs[0]",
@@ -400,6 +407,20 @@ BAD_SPECS = (
         field="spec.network.rdmaCount",
         local="rdmaResource is not given",
         server="rdmaCount needs rdmaResource",
+    ),
+    BadSpec(
+        id="GPUs as RDMA devices",
+        change={"network": {"rdmaResource": "nvidia.com/gpu"}},
+        field="spec.network.rdmaResource",
+        local="an extended resource DOMAIN/NAME other than nvidia.com/gpu",
+        server="an extended resource DOMAIN/NAME other than nvidia.com/gpu",
+    ),
+    BadSpec(
+        id="CPUs as RDMA devices",
+        change={"network": {"rdmaResource": "cpu"}},
+        field="spec.network.rdmaResource",
+        local="an extended resource DOMAIN/NAME other than nvidia.com/gpu",
+        server="an extended resource DOMAIN/NAME other than nvidia.com/gpu",
     ),
     BadSpec(
         id="client that is nobody",

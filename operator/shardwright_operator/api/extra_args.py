@@ -54,6 +54,9 @@ REFUSED: Mapping[tuple[str, str], tuple[str, ...]] = MappingProxyType(
             "--device-ids",
         ),
         ("is tied to the pod's grace period", "leave it out"): ("--shutdown-timeout",),
+        ("reads options from a file, past every check", "write them into spec.engine.extraArgs"): (
+            "--config",
+        ),
         ("would change how many GPUs a replica takes", "leave it out"): (
             "--prefill-context-parallel-size",
             "-pcp",
@@ -135,7 +138,7 @@ def check_extra_args(arguments: Iterable[str]) -> None:
         if argument.startswith("-") and " " in argument.split("=", 1)[0]:
             raise SpecError(
                 field=field,
-                value=argument,
+                value=argument.split(" ", 1)[0],
                 limit="each item is one word of the command line",
                 remedy="write the option and its value as two items, or join them with =",
             )

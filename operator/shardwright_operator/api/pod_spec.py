@@ -5,6 +5,7 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field, model_validator
 
+from shardwright_operator.api.constants import GPU_RESOURCE
 from shardwright_operator.api.errors import Described, SpecError
 from shardwright_operator.api.fields import (
     INTERFACE_PATTERN,
@@ -79,6 +80,11 @@ class NetworkSpec(ApiRecord):
     model_config = ConfigDict(
         json_schema_extra=rules(
             rule("!has(self.rdmaCount) || has(self.rdmaResource)", "rdmaCount needs rdmaResource"),
+            rule(
+                f"!has(self.rdmaResource) || (self.rdmaResource.contains('/')"
+                f" && self.rdmaResource != '{GPU_RESOURCE}')",
+                f"rdmaResource is an extended resource DOMAIN/NAME other than {GPU_RESOURCE}",
+            ),
         )
     )
 
@@ -109,6 +115,19 @@ class NetworkSpec(ApiRecord):
     clients: Annotated[tuple[Client, ...], Field(max_length=16)] | None = Field(
         default=None, description="Who may reach the API port; everybody when absent."
     )
+
+    @model_validator(mode="after")
+    def _resource_of_devices(self) -> "NetworkSpec":
+        # As a resource of the pod it would take the place of the planned GPUs, or of the CPU and memory.
+        resource = self.rdma_resource
+        if resource is not None and ("/" not in resource or resource == GPU_RESOURCE):
+            raise SpecError(
+                field="rdmaResource",
+                value=resource,
+                limit=f"it is an extended resource DOMAIN/NAME other than {GPU_RESOURCE}",
+                remedy="name the resource of the RDMA devices, such as rdma/hca_shared_devices_a",
+            )
+        return self
 
     @model_validator(mode="after")
     def _count_of_something(self) -> "NetworkSpec":

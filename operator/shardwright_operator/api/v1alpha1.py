@@ -13,12 +13,15 @@ from pydantic_core import ErrorDetails
 
 from shardwright_operator.api.constants import MAX_REPLICAS
 from shardwright_operator.api.engine_spec import EngineSpec
-from shardwright_operator.api.errors import SpecError, described_type
+from shardwright_operator.api.errors import Described, SpecError, described_type
 from shardwright_operator.api.fields import FORMS, ApiRecord, Int, rule, rules
 from shardwright_operator.api.lifecycle_spec import RecoverySpec, RolloutSpec
 from shardwright_operator.api.model_spec import ModelSpec
 from shardwright_operator.api.pod_spec import NetworkSpec, SchedulingSpec, StorageSpec
 from shardwright_operator.api.service_spec import HardwareSpec, ParallelismSpec, SloSpec, WorkloadSpec
+
+MOST_LEVELS = 32
+"""Levels of ``spec.model.config``; published ones have six at most."""
 
 
 class ModelDeploymentSpec(ApiRecord):
@@ -130,9 +133,29 @@ def parse_spec(raw: object) -> ModelDeploymentSpec:
             remedy="give spec.model.name",
         )
     try:
-        return ModelDeploymentSpec.model_validate(_as_stored(raw))
+        spec = ModelDeploymentSpec.model_validate(_as_stored(raw))
     except ValidationError as error:
         raise _first(error) from None
+    _check_depth(spec.model.config)
+    return spec
+
+
+def _check_depth(config: object) -> None:
+    # Whatever reads the config later may go down level by level; this does not.
+    level, depth = [config], 0
+    while level:
+        if depth > MOST_LEVELS:
+            raise SpecError(
+                field="spec.model.config",
+                value=Described("nested more deeply"),
+                limit=f"it may have {MOST_LEVELS} levels",
+                remedy="give the model's own config.json",
+            )
+        nested = [value for value in level if isinstance(value, (Mapping, list))]
+        level = [
+            item for value in nested for item in (value.values() if isinstance(value, Mapping) else value)
+        ]
+        depth += 1
 
 
 def _as_stored(value: object, path: tuple[str, ...] = ()) -> object:
@@ -147,7 +170,7 @@ def _as_stored(value: object, path: tuple[str, ...] = ()) -> object:
         return [_as_stored(item, (*path, "")) for item in value]
     if not isinstance(value, Mapping) or path == ("model", "config"):
         return value
-    return {k: _as_stored(v, (*path, str(k))) for k, v in value.items() if v is not None}
+    return {str(k): _as_stored(v, (*path, str(k))) for k, v in value.items() if v is not None}
 
 
 def _first(error: ValidationError) -> SpecError:

@@ -13,6 +13,8 @@ from shardwright_operator.api.errors import described_type
 from shardwright_operator.cli.console import InputError
 
 STDIN = "-"
+MOST_VALUES = 1_000_000
+MOST_LEVELS = 100
 # libyaml's loader where it is there: a CRD-sized file takes a fifth of the time.
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -29,6 +31,11 @@ def read_manifests(source: str) -> list[dict[str, Any]]:
     except yaml.YAMLError as error:
         message = f"{shown} is not YAML: {_where(error)}."
         raise InputError(message) from None
+    except (ValueError, KeyError) as error:
+        # PyYAML's constructors raise them for a date with month 13, !!bool x, or 5000 digits.
+        message = f"{shown} has a value that YAML cannot read: {error}."
+        raise InputError(message) from None
+    _check_size(documents, shown)
     documents = [item for document in documents for item in _items(document)]
     found = [d for d in documents if isinstance(d, dict) and d.get("kind") == KIND]
     if not found:
@@ -37,6 +44,24 @@ def read_manifests(source: str) -> list[dict[str, Any]]:
         message = f"{shown} {what}; give a {KIND} of {API_VERSION}."
         raise InputError(message)
     return found
+
+
+def _check_size(documents: list[object], shown: str) -> None:
+    # Aliases make a file of a line expand to billions of values, or contain itself.
+    values, left = 0, [(document, 0) for document in documents]
+    while left:
+        value, depth = left.pop()
+        values += 1
+        if values > MOST_VALUES or depth > MOST_LEVELS:
+            message = (
+                f"{shown} expands to more than {MOST_VALUES} values or {MOST_LEVELS} levels; "
+                "write it without aliases that repeat or contain themselves."
+            )
+            raise InputError(message)
+        if isinstance(value, Mapping):
+            left += [(item, depth + 1) for item in value.values()]
+        elif isinstance(value, list):
+            left += [(item, depth + 1) for item in value]
 
 
 def read_config(source: str) -> dict[str, Any]:

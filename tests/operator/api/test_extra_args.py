@@ -120,3 +120,10 @@ def test_every_option_that_the_operator_renders_is_refused() -> None:
 
     assert "--data-parallel-size" in words
     assert {word for word in words if refusal(word) is None} == OVERRIDABLE
+
+
+def test_a_key_behind_another_option_in_one_word_is_not_shown() -> None:
+    with pytest.raises(SpecError) as caught:
+        check_extra_args(("--enforce-eager --api-key sk-123",))
+
+    assert "sk-123" not in str(caught.value)

@@ -104,3 +104,17 @@ def test_key_with_a_line_break_stays_on_one_line() -> None:
 def test_records_are_frozen() -> None:
     with pytest.raises(ValidationError, match="frozen"):
         parse_spec(MODEL).replicas = 2  # type: ignore[misc]
+
+
+def test_a_config_nested_without_end_is_refused_without_going_down() -> None:
+    nested: dict[str, Any] = {}
+    for _ in range(5000):
+        nested = {"a": nested}
+
+    with pytest.raises(SpecError, match=r"spec\.model\.config is nested more deeply.*32 levels"):
+        parse_spec({"model": {"name": "my/model", "config": nested}})
+
+
+def test_a_key_that_yaml_reads_as_a_number_is_named_as_one() -> None:
+    with pytest.raises(SpecError, match=r"spec\.1 is 2, but there is no such field"):
+        parse_spec({**MODEL, 1: 2})

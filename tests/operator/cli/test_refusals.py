@@ -1,6 +1,7 @@
 """Bad input ends with exit code 2 and one line on stderr that says what to do, never with a traceback."""
 
 import io
+import itertools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -180,3 +181,30 @@ def test_other_refusals(arguments: tuple[str, ...], said: str, run: Run) -> None
     assert (answer.code, answer.out) == (2, "")
     assert said in answer.err
     assert answer.err.count("\n") == 1
+
+
+BOMB = ", ".join(f"&{into} [{', '.join([f'*{of}'] * 8)}]" for of, into in itertools.pairwise("abcdefghi"))
+
+
+@pytest.mark.parametrize(
+    ("replicas", "said"),
+    [
+        pytest.param("2024-13-45", "a value that YAML cannot read: month must be in 1..12", id="no date"),
+        pytest.param('!!bool "x"', "a value that YAML cannot read: 'x'", id="no boolean"),
+        pytest.param("9" * 5000, "a value that YAML cannot read: Exceeds the limit", id="too many digits"),
+        pytest.param("&a [*a]", "expands to more than", id="contains itself"),
+        pytest.param(
+            f"[&a [1, 1, 1, 1, 1, 1, 1, 1], {BOMB}]",
+            "expands to more than",
+            id="aliases of aliases",
+        ),
+    ],
+)
+def test_yaml_that_cannot_be_used(replicas: str, said: str, run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "spec.yaml"
+    file.write_text(f"{GOOD}  replicas: {replicas}\n")
+
+    result = run("plan", "-f", str(file))
+
+    assert (result.code, result.err.count("\n")) == (2, 1)
+    assert said in result.err

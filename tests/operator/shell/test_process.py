@@ -1,8 +1,10 @@
 """Settings, logs, metrics, health and the watches' wiring."""
 
+import asyncio
 import io
 import json
 import logging
+import sys
 import threading
 from argparse import ArgumentParser
 from pathlib import Path
@@ -29,6 +31,7 @@ from shardwright_operator.cluster.connection import NoClusterError, connect
 from shardwright_operator.cluster.errors import error_from_answer
 from shardwright_operator.cluster.kinds import kind_named
 from shardwright_operator.health import HealthServer
+from shardwright_operator.main import EXIT_BAD_INPUT, Operator
 from shardwright_operator.metrics import Metrics, state_of
 from shardwright_operator.observe.projection import project_resource
 from shardwright_operator.preflight import find_gang_obstacles, find_obstacles
@@ -261,6 +264,20 @@ def test_paths_of_kinds() -> None:
 async def test_a_missing_kubeconfig_is_said_so(tmp_path: Path) -> None:
     with pytest.raises(NoClusterError, match="nowhere"):
         await connect(str(tmp_path / "nowhere"))
+
+
+async def test_json_as_deep_as_the_api_server_keeps_it_can_be_read(tmp_path: Path) -> None:
+    """One such resource would otherwise end every watch, and every operator that starts."""
+    levels = 9900
+    limit = sys.getrecursionlimit()
+    try:
+        code = await Operator(Settings(kubeconfig=str(tmp_path / "nowhere"))).run(asyncio.Event())
+        read = json.loads('{"a":' * levels + "1" + "}" * levels)
+    finally:
+        sys.setrecursionlimit(limit)
+
+    assert code == EXIT_BAD_INPUT
+    assert list(read) == ["a"]
 
 
 @pytest.mark.parametrize(
