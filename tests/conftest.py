@@ -1,10 +1,18 @@
-"""A skipped test is a test that proves nothing: only those listed in ``skips.txt`` may be."""
+"""What holds for all tests: only those listed in ``skips.txt`` may be skipped, and none is about time."""
 
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 LISTED = Path(__file__).with_name("skips.txt")
+
+
+# How long an example takes says how busy the machine is: no property is about time.
+hypothesis.settings.register_profile(
+    "untimed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("untimed")
 
 
 def _listed() -> list[str]:

@@ -2,7 +2,6 @@
 
 import json
 import os
-import resource
 import subprocess
 import sys
 from collections.abc import Callable
@@ -35,7 +34,6 @@ ASKED = (
     "--concurrency",
     "32",
 )
-CPU_LIMIT_S = 0.5
 
 
 def sizes(plan: dict[str, Any]) -> tuple[int, int, int]:
@@ -155,17 +153,6 @@ def test_no_cluster_client_is_imported() -> None:
     )
 
     assert _process("plan", *ASKED, code=code).stderr == "0 []\n"
-
-
-def test_takes_less_than_half_a_second_of_cpu() -> None:
-    def cpu_s() -> float:
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        assert _process("plan", *ASKED).returncode == 0
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-
-    # The best of three: on a busy machine a process is charged for waking up cold caches.
-    assert min(cpu_s() for _ in range(3)) < CPU_LIMIT_S
 
 
 def test_closed_pipe_is_no_error() -> None:
