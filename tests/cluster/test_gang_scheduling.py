@@ -17,6 +17,7 @@ from control_plane.waiting import wait_for
 from deployed import LLAMA_405B, WORKER, Deployed, wait_collected
 from operator_process import OperatorAccount, crd, grant_account, running_operator
 from published_crds import kueue_workload, volcano_pod_group
+from shardwright_operator.api.constants import Annotation
 from shardwright_operator.api.gang import GANG_APIS, Gang
 from shardwright_operator.threaded import ThreadedOperator
 
@@ -254,6 +255,11 @@ def test_an_unchanged_group_needs_no_write(
     assert [e.uri for e in seen if e.is_write and "llama" in e.name] == []
 
 
+def _members(api: Client, namespace: str) -> str:
+    leader_set = api.get("statefulsets.apps", "llama-0-leader", namespace)
+    return str(leader_set["metadata"]["annotations"].get(Annotation.MEMBERS, ""))
+
+
 PUBLISHED = [
     pytest.param(Gang.VOLCANO, volcano_pod_group, {"gang": "Volcano", "queueName": "team-a"}, id="Volcano"),
     pytest.param(Gang.KUEUE, kueue_workload, {"gang": "Kueue", "queueName": "team-a"}, id="Kueue"),
@@ -282,6 +288,8 @@ def test_the_published_definition_takes_the_object_as_it_is_rendered(
         # A field that the definition does not have would be cut out, and the operator would say so.
         assert llama.condition("FieldsOverridden") == ("", "")
         before = uids(api, namespace, gang)
+        # A pod that was never seen is no loss, and Volcano's own scheduler is not here to run any.
+        wait_for(lambda: _members(api, namespace), "the group's members are recorded")
         api.delete("pods", WORKER, namespace)
         wait_for(lambda: len(uids(api, namespace, gang) - before) == 1, "another attempt has another object")
         llama.edit(replicas=0)
