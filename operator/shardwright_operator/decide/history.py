@@ -61,7 +61,7 @@ def revision_deletes(scene: Scene, history: History, *, kept: int) -> Iterator[D
             yield Delete(kind=child.kind, name=child.name, uid=child.uid, why="the history is long enough")
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=16)
 def _read(packed: bytes, name: str) -> Revision | None:
     """A revision's data never changes, so it is not parsed in every pass of a resource that is busy.
 
