@@ -25,7 +25,7 @@ from control_plane.client import Client
 from control_plane.cluster import Cluster
 from control_plane.nodes import make_nodes
 from control_plane.plane import ControlPlane
-from control_plane.waiting import wait_established, wait_for
+from control_plane.waiting import wait_for, wait_served
 from shardwright_operator.api.names import leader_address
 from shardwright_operator.api.plan_request import declared_pool, plan_request
 from shardwright_operator.api.v1alpha1 import parse_spec
@@ -94,7 +94,7 @@ def main() -> int:
         client = cluster.client()
         make_nodes(client, "H100-SXM-80GB", 2 * options.resources + 2, prefix="gpu")
         cluster.kubectl("apply", "--server-side", "-f", str(CRD))
-        wait_established(client, MDEP)
+        wait_served(client, MDEP)
         kubeconfig = _account(cluster, client)
         floor_s = _floor(client, options.resources)
         with _operator(kubeconfig) as process:

@@ -19,7 +19,7 @@ from control_plane.client import Client
 from control_plane.cluster import GIVEN_KUBECONFIG, Cluster
 from control_plane.nodes import delete_nodes, make_nodes
 from control_plane.plane import ControlPlane
-from control_plane.waiting import wait_established, wait_for
+from control_plane.waiting import wait_for, wait_served
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = "examples/llama-3.1-405b.yaml"
@@ -132,7 +132,7 @@ def _prepare(stage: Stage, client: Client, life: ExitStack) -> None:
     life.callback(stage.quiet, "delete", "namespace", NAMESPACE, "--wait=false", namespaced=False)
     stage.heading("the resource definition and the operator")
     stage.kubectl("apply", "--server-side", "-f", CRD, namespaced=False)
-    wait_established(client, "modeldeployments.shardwright.dev")
+    wait_served(client, "modeldeployments.shardwright.dev")
 
 
 @contextmanager

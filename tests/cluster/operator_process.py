@@ -24,7 +24,7 @@ import yaml
 from control_plane.audit import account_user
 from control_plane.client import ApiError, Client
 from control_plane.cluster import Cluster
-from control_plane.waiting import wait_for
+from control_plane.waiting import wait_served
 from shardwright_operator.reconciler import Decide
 from shardwright_operator.settings import Settings
 from shardwright_operator.threaded import ThreadedOperator
@@ -51,15 +51,7 @@ class OperatorAccount:
 def apply_crd(cluster: Cluster, api: Client) -> None:
     """Apply the definition of the resource and wait until it is served."""
     cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(CRD))
-
-    def served() -> bool:
-        try:
-            api.list(MDEP)
-        except (KeyError, LookupError):
-            return False
-        return True
-
-    wait_for(served, "the API server serves the resource")
+    wait_served(api, MDEP)
 
 
 def grant_account(

@@ -13,7 +13,7 @@ import yaml
 from bad_specs import BAD_SPECS, MODEL, BadSpec
 from control_plane.client import MERGE, ApiError, Client
 from control_plane.cluster import Cluster, CommandError
-from control_plane.waiting import wait_established, wait_for
+from control_plane.waiting import wait_for, wait_served
 from full_spec import FULL_SPEC
 from shardwright_operator.api.constants import ConditionType
 from shardwright_operator.api.errors import SpecError
@@ -37,7 +37,7 @@ Kubectl = Callable[..., str]
 def crd(cluster: Cluster, api: Client) -> dict[str, Any]:
     """The established CRD."""
     cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(CRD_FILE))
-    wait_established(api, CRD_NAME)
+    wait_served(api, CRD_NAME)
     return api.get("customresourcedefinitions.apiextensions.k8s.io", CRD_NAME)
 
 

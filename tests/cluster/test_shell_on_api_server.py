@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from control_plane.client import ApiError, Client
+from control_plane.client import Client
 from control_plane.cluster import Cluster
-from control_plane.waiting import wait_for
+from control_plane.waiting import wait_for, wait_served
 from shardwright_operator.api.constants import API_VERSION, KIND, MANAGED_BY_VALUE, Label
 from shardwright_operator.api.served_schema import cut_fields
 from shardwright_operator.cluster import AlreadyExistsError, ConflictError, InvalidError, NotFoundError
@@ -36,15 +36,7 @@ MDEP = "modeldeployments.shardwright.dev"
 @pytest.fixture(scope="module", autouse=True)
 def crd(cluster: Cluster, api: Client) -> None:
     cluster.kubectl("apply", "--server-side", "-f", str(CRD))
-    wait_for(lambda: _served(api), "the API server serves the resource")
-
-
-def _served(api: Client) -> bool:
-    try:
-        api.list(MDEP)
-    except (ApiError, KeyError, LookupError):
-        return False
-    return True
+    wait_served(api, MDEP)
 
 
 def resource(namespace: str, name: str = "llama", **spec: Any) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 Events are triggers, not truth: they may come late, twice or in the wrong order, and a broken watch loses
 some. So the newer resource version wins, an object that was seen to go does not come back by an older event,
-and a periodic live LIST (``replace``) repairs what was missed.
+and a periodic live LIST (``put_listed``, then ``prune``) repairs what was missed.
 """
 
 from collections import defaultdict
@@ -189,11 +189,6 @@ class Store:
             case kind:
                 message = f"no view is made of {kind}"
                 raise ValueError(message)
-
-    def replace(self, kind: str, bodies: Iterable[Mapping[str, Any]], *, version: int) -> frozenset[Key]:
-        """Take in a complete live LIST of a kind, made at ``version``; what it lacks is gone."""
-        keys, uids = self.put_listed(kind, bodies)
-        return keys | self.prune(kind, uids, version=version)
 
     def put_listed(
         self, kind: str, bodies: Iterable[Mapping[str, Any]]

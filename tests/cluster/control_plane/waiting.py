@@ -45,16 +45,18 @@ def wait_for(
     raise AssertionError(text)
 
 
-def wait_established(client: Client, definition: str) -> None:
-    """Wait until the API server serves a resource definition.
+def wait_served(client: Client, resource: str) -> None:
+    """Wait until the API server serves a resource whose definition was just applied.
 
     ``kubectl wait`` fails at once, "accessor error: <nil> is of the type <nil>", while a new one has no
     conditions yet.
     """
 
-    def established() -> bool:
-        status = client.get("customresourcedefinitions.apiextensions.k8s.io", definition).get("status") or {}
-        conditions = status.get("conditions") or ()
-        return any(c["type"] == "Established" and c["status"] == "True" for c in conditions)
+    def served() -> bool:
+        try:
+            client.list(resource)
+        except LookupError:
+            return False
+        return True
 
-    wait_for(established, f"{definition} is established")
+    wait_for(served, f"the API server serves {resource}")

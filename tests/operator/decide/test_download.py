@@ -173,7 +173,7 @@ def test_pod_that_a_list_lacks_is_forgotten(world: SimulatedWorld) -> None:
     world.settle()
     assert world.condition("Ready") == ("False", "ImagePull")
 
-    assert world.store.replace("Pod", [], version=10**7) == {world.key}
+    assert world.store.prune("Pod", (), version=10**7) == {world.key}
     world.settle()
     assert world.condition("Ready") == ("False", "Downloading")
 

@@ -1,5 +1,6 @@
 """The store under events that come late, twice, in the wrong order, or not at all."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -30,6 +31,12 @@ def body(kind: str, name: str, uid: str, version: int, **parts: Any) -> dict[str
 
 def pod(uid: str, version: int, phase: str = "Running", name: str = "llama-0-worker-1") -> dict[str, Any]:
     return body("Pod", name, uid, version, status={"phase": phase})
+
+
+def relisted(store: Store, kind: str, bodies: Sequence[Mapping[str, Any]], *, version: int) -> frozenset[Key]:
+    """A live LIST of a kind in one page."""
+    keys, uids = store.put_listed(kind, bodies)
+    return keys | store.prune(kind, uids, version=version)
 
 
 def test_the_newer_version_wins_and_an_older_one_wakes_nobody() -> None:
@@ -76,7 +83,7 @@ def test_what_left_the_watch_and_lives_on_comes_back(version: int, by_event: boo
 def test_what_a_list_lacked_comes_back_when_it_is_read() -> None:
     store = Store()
     store.put(pod("a", 5), deleted=False)
-    store.replace("Pod", [], version=9)
+    relisted(store, "Pod", [], version=9)
     store.put(pod("a", 6), deleted=False)
     assert store.observe(KEY).pods == ()
     store.put_read(pod("a", 6))
@@ -112,7 +119,7 @@ def test_a_late_answer_about_a_former_object_does_not_replace_its_successor(kind
     # Made anew while the watches were cut: only the LIST told of it, and nothing of the former one's end.
     store = Store()
     store.put(body(kind, name, "former", 5), deleted=False)
-    store.replace(kind, [body(kind, name, "present", 9)], version=9)
+    relisted(store, kind, [body(kind, name, "present", 9)], version=9)
     store.put(body(kind, name, "former", 7), deleted=False)
     store.put(body(kind, name, "former", 8), deleted=True)
     seen = store.observe(KEY)
@@ -135,7 +142,7 @@ def test_a_list_removes_what_it_lacks_unless_that_is_newer() -> None:
     store = Store()
     store.put(pod("old", 5, name="llama-0-worker-1"), deleted=False)
     store.put(pod("new", 12, name="llama-0-worker-2"), deleted=False)
-    assert store.replace("Pod", [], version=10) == {KEY}
+    assert relisted(store, "Pod", [], version=10) == {KEY}
     assert [p.uid for p in store.observe(KEY).pods] == ["new"]
 
 
@@ -150,8 +157,8 @@ def test_a_list_tells_of_a_field_that_another_crd_cuts_under_the_same_version() 
     store = Store()
     store.put(body(KIND, KEY.name, "a", 5, spec={"replicas": 1, "omen": "good"}), deleted=False)
     cut = body(KIND, KEY.name, "a", 5, spec={"replicas": 1})
-    assert store.replace(KIND, [cut], version=5) == {KEY}
-    assert store.replace(KIND, [cut], version=5) == frozenset()
+    assert relisted(store, KIND, [cut], version=5) == {KEY}
+    assert relisted(store, KIND, [cut], version=5) == frozenset()
     resource = store.observe(KEY).resource
     assert resource is not None
     assert resource.spec == {"replicas": 1}
