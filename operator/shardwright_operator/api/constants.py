@@ -151,6 +151,7 @@ class Reason(StrEnum):
     MODEL_NOT_FOUND = "ModelNotFound"
     GPU_LOST = "GpuLost"
     RENDEZVOUS_TIMEOUT = "RendezvousTimeout"
+    STARTUP_TIMEOUT = "StartupTimeout"
     PEER_LOST = "PeerLost"
     ENGINE_STALLED = "EngineStalled"
     UNKNOWN = "Unknown"

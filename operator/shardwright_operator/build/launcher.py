@@ -87,10 +87,10 @@ def launcher_words(
     words += ["--gpus", str(plan.gpus_per_node)]
     words += ["--shared-memory", str(shared_memory_bytes(spec, plan))]
     words += ["--memory", str(process_memory_bytes(plan))]
-    words += ["--stop-within", str(STOP_S)]
+    words += ["--start-within", str(startup_s), "--stop-within", str(STOP_S)]
     if plan.nodes > 1:
         words += ["--rank", NODE_RANK, "--members", str(plan.nodes), "--leader", LEADER_ADDRESS]
-        words += ["--peer-port", str(ports.peers), "--start-within", str(startup_s)]
+        words += ["--peer-port", str(ports.peers)]
         if resolve_interface:
             words.append("--resolve-interface")
     if role is Role.LEADER:

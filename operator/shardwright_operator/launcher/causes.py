@@ -81,6 +81,7 @@ _CAUSES = {
 }
 _PATTERNS = {reason: re.compile("|".join(words), re.IGNORECASE) for reason, words in _CAUSES.items()}
 
+_JOINED = re.compile(r"\brank \d+ in world size \d+ is assigned as ")
 _ERROR_LINE = re.compile(r"\b(ERROR|CRITICAL|FATAL|Traceback|Exception|error:|Error:|\w+Error\b)")
 
 
@@ -101,3 +102,8 @@ def telling_line(text: str, reason: str) -> str | None:
 def looks_like_an_error(line: str) -> bool:
     """Whether a line of the log may be where the trouble began."""
     return _ERROR_LINE.search(line) is not None
+
+
+def tells_of_joining(line: str) -> bool:
+    """Whether an engine says here that its process group is complete (vLLM ``parallel_state.py``)."""
+    return _JOINED.search(line) is not None

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from shardwright_operator.launcher import reasons
-from shardwright_operator.launcher.causes import cause_of, looks_like_an_error, telling_line
+from shardwright_operator.launcher.causes import cause_of, looks_like_an_error, telling_line, tells_of_joining
 
 MESSAGE_BYTES = 2000
 HEAD_LINES = 12
@@ -35,6 +35,8 @@ class Output:
     def __init__(self) -> None:
         self._head: list[str] = []
         self._tail: deque[str] = deque(maxlen=TAIL_LINES)
+        self.joined = False
+        """Whether it has said that all ranks of its group have found each other."""
 
     def add(self, line: str) -> None:
         """Take in a line of the engine's output."""
@@ -42,6 +44,7 @@ class Output:
         line = line.rstrip().rpartition("\r")[2][:LINE_CHARACTERS]
         if not line:
             return
+        self.joined = self.joined or tells_of_joining(line)
         if len(self._head) < HEAD_LINES and (self._head or looks_like_an_error(line)):
             self._head.append(line)
         else:

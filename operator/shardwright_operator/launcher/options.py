@@ -47,14 +47,14 @@ def parser() -> argparse.ArgumentParser:
         metavar="SECONDS",
         help=f"silence after which a rank counts as lost ({PEER_TIMEOUT_S:g})",
     )
-    group.add_argument(
+    life = found.add_argument_group("the engine's life")
+    life.add_argument(
         "--start-within",
         type=float,
         default=1800.0,
         metavar="SECONDS",
-        help="patience with the leader's name (1800)",
+        help="time that a start may take, and patience with the leader's name (1800)",
     )
-    life = found.add_argument_group("the engine's life")
     life.add_argument("--port", type=int, help="port of the engine's API; only rank 0 has one")
     life.add_argument(
         "--stall-timeout",

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import threading
 import time
 from argparse import Namespace
@@ -22,6 +21,7 @@ from shardwright_operator.launcher.peers import Group, LeaderWatch, WorkerWatch
 from shardwright_operator.launcher.preflight import say
 from shardwright_operator.launcher.reasons import LauncherError
 from shardwright_operator.launcher.stall import StallWatch
+from shardwright_operator.launcher.start import Start, answers, patience_s
 
 EXIT_FAILURE = 1
 EXIT_INPUT = 66
@@ -50,7 +50,8 @@ def main(arguments: Sequence[str]) -> int:
         say(f"{error.reason}: {error.text}")
         leave(options.termination_log, message(error.reason, error.text, output, environment))
         return EXIT_INPUT if error.reason == reasons.ACCESS_DENIED else EXIT_CHECK
-    return _Run(options, engine, output, environment).to_the_end()
+    start = Start(command, port=options.port, members=options.members, within_s=options.start_within)
+    return _Run(options, engine, start, output, environment).to_the_end()
 
 
 def check(options: Namespace, environment: dict[str, str]) -> None:
@@ -68,7 +69,9 @@ def check(options: Namespace, environment: dict[str, str]) -> None:
     if options.members > 1:
         if "address" not in skipped:
             preflight.check_own_address(environment)
-        address = preflight.await_name(options.leader, within_s=options.start_within)
+        # Rank 0 has a probe, by which the kubelet would end it before it has said why.
+        within_s = options.start_within if options.port is None else patience_s(options.start_within)
+        address = preflight.await_name(options.leader, within_s=within_s)
         if options.resolve_interface and "interface" not in skipped:
             found = preflight.resolved_interface(address)
             environment.setdefault(preflight.NCCL_INTERFACE, f"={found}")
@@ -106,10 +109,16 @@ class _Run:
     """An engine that was started, until its end."""
 
     def __init__(
-        self, options: Namespace, engine: process.Engine, output: Output, environment: dict[str, str]
+        self,
+        options: Namespace,
+        engine: process.Engine,
+        start: Start,
+        output: Output,
+        environment: dict[str, str],
     ) -> None:
         self._options = options
         self._engine = engine
+        self._start = start
         self._output = output
         self._environment = environment
         self._killed_before = _memory_kills()
@@ -125,6 +134,7 @@ class _Run:
         code = None
         while code is None:
             number = process.next_signal(TICK_S)
+            self._start.look()
             if number in process.STOPPING:
                 self._stop(number)
             if self._verdict is not None and self._deadline == float("inf"):
@@ -169,9 +179,10 @@ class _Run:
             self._verdict = error
 
     def _stop(self, number: int) -> None:
-        serving = self._options.port is not None and _answers(self._options.port)
+        serving = self._options.port is not None and answers(self._options.port)
         within_s = self._options.drain_within if serving else self._options.stop_within
         if not self._stopped_by:
+            self._verdict = self._verdict or self._start.overdue(self._output, self._missing())
             self._stopped_by = number
             if self._group is not None:
                 self._group.tell("stopping")
@@ -184,7 +195,7 @@ class _Run:
 
     def _said_goodbye(self, code: int) -> int:
         """Leave the last words, tell the others, and choose the exit code."""
-        if self._stopped_by:
+        if self._stopped_by and self._verdict is None:
             return 128 - code if code < 0 else code
         verdict = self._verdict or self._cause(code)
         if self._options.folder is not None and (there := _bytes_in(Path(self._options.folder))):
@@ -203,6 +214,9 @@ class _Run:
             return EXIT_INPUT
         return 128 - code if code < 0 else code or EXIT_FAILURE
 
+    def _missing(self) -> list[int]:
+        return self._group.missing() if isinstance(self._group, LeaderWatch) else []
+
     def _cause(self, code: int) -> LauncherError:
         """Why the engine ended by itself."""
         how = (
@@ -215,10 +229,9 @@ class _Run:
                 reasons.OUT_OF_MEMORY, f"{how}; the kernel killed a process for want of memory"
             )
         reason, line = self._output.cause()
-        if isinstance(self._group, LeaderWatch) and reason in {reasons.RENDEZVOUS_TIMEOUT, reasons.UNKNOWN}:
-            missing = self._group.missing()
-            if missing:
-                how += f"; never heard from rank {', '.join(map(str, missing))}"
+        missing = self._missing()
+        if missing and reason in {reasons.RENDEZVOUS_TIMEOUT, reasons.UNKNOWN}:
+            how += f"; never heard from rank {', '.join(map(str, missing))}"
         return LauncherError(reason, f"{how}: {line}" if line else how)
 
 
@@ -233,15 +246,6 @@ def _bytes_in(folder: Path) -> int:
                 continue
             total += min(found.st_size, found.st_blocks * 512)
     return total
-
-
-def _answers(port: int) -> bool:
-    """Whether the API is open: vLLM listens only once the engine is ready."""
-    try:
-        socket.create_connection(("localhost", port), timeout=0.5).close()
-    except OSError:
-        return False
-    return True
 
 
 def _memory_kills() -> int:

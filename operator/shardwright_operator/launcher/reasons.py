@@ -9,6 +9,7 @@ GPU_LOST = "GpuLost"
 MODEL_NOT_FOUND = "ModelNotFound"
 ACCESS_DENIED = "AccessDenied"
 RENDEZVOUS_TIMEOUT = "RendezvousTimeout"
+STARTUP_TIMEOUT = "StartupTimeout"
 PEER_LOST = "PeerLost"
 ENGINE_STALLED = "EngineStalled"
 CONFIG_REJECTED = "ConfigRejected"
@@ -20,6 +21,7 @@ ALL = (
     MODEL_NOT_FOUND,
     ACCESS_DENIED,
     RENDEZVOUS_TIMEOUT,
+    STARTUP_TIMEOUT,
     PEER_LOST,
     ENGINE_STALLED,
     CONFIG_REJECTED,
