@@ -1,4 +1,4 @@
-"""What a member died of, in one word: tables of what kubelets, controllers, engines and launchers say.
+"""What a pod died of, or waits for, in one word: tables of what kubelets, controllers and engines say.
 
 The word counts that is nearest to the cause. A container killed for memory is that, whatever its log says of
 peers; a pod that was evicted is that, whatever its engine then complained of.
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from shardwright_operator.api.constants import Reason
 from shardwright_operator.launcher import causes, reasons
-from shardwright_operator.observe.views import ContainerExit, PodView
+from shardwright_operator.observe.views import ContainerExit, PodView, Waiting
 
 NODE_GONE = frozenset({"DeletionByTaintManager", "DeletionByPodGC"})
 """Reasons of the condition DisruptionTarget that say of a pod that its node no longer answers."""
@@ -39,6 +39,8 @@ _EXIT_CODES: Mapping[int, Reason] = {
     126: Reason.CONFIG_REJECTED,
     127: Reason.CONFIG_REJECTED,
 }
+_IMAGE = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
+_CONFIG = frozenset({"CreateContainerConfigError", "CreateContainerError"})
 _LAUNCHER_LINE = re.compile(r"^shardwright: (?P<reason>[A-Za-z]+): (?P<text>.*)")
 
 LINE_CHARACTERS = 240
@@ -64,7 +66,7 @@ def cause_of(pod: PodView, *, otherwise: Reason = Reason.MEMBER_LOST) -> Cause:
         return Cause(reason=taken, detail=f": {said or pod.disruption or pod.reason}{where}")
     if ended is None:
         return Cause(reason=otherwise, detail=f": {pod.reason}{where}" if pod.reason else where)
-    said_reason, line = _said(ended.message)
+    said_reason, line = last_words(ended.message)
     reason = said_reason or _EXIT_CODES.get(ended.exit_code) or otherwise
     return Cause(reason=reason, detail=f"{_ending(ended)}{where}{f': {line}' if line else ''}")
 
@@ -73,10 +75,19 @@ def _ending(ended: ContainerExit) -> str:
     return f": container {ended.container} {ended.reason or 'ended'} with exit code {ended.exit_code}"
 
 
-def _said(message: str) -> tuple[Reason | None, str]:
-    """The reason that a termination message gives, and the line that gives it.
+def waiting_reason(waiting: Waiting) -> Reason | None:
+    """Why the kubelet cannot start a container; None for what is no fault of the spec, such as a back-off."""
+    if waiting.reason in _IMAGE:
+        return Reason.IMAGE_PULL
+    if waiting.reason in _CONFIG:
+        return Reason.SECRET_MISSING if "secret" in waiting.message.lower() else Reason.CONFIG_REJECTED
+    return None
 
-    The launcher has looked at more of the engine's output than is kept here, so its word stands.
+
+def last_words(message: str) -> tuple[Reason | None, str]:
+    """The reason that a termination message gives, and the line that gives it; None where it gives none.
+
+    The launcher has looked at more of the output than is kept here, so its word stands.
     """
     launcher = _LAUNCHER_LINE.match(message)
     if launcher is not None:

@@ -6,7 +6,6 @@ pod, a model that is not there in its last words. A Job that failed stays as it 
 another image, another token's Secret, or a new value of the retry annotation.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -24,9 +23,9 @@ from shardwright_operator.build.download import (
 from shardwright_operator.build.model_files import origin
 from shardwright_operator.build.owner import Owner
 from shardwright_operator.build.revision import Revision
+from shardwright_operator.decide.cause import last_words, waiting_reason
 from shardwright_operator.decide.decision import Apply, Delete
 from shardwright_operator.decide.drift import needed_write
-from shardwright_operator.launcher.causes import cause_of
 from shardwright_operator.observe.observed import Observed
 from shardwright_operator.observe.views import (
     ChildKind,
@@ -40,10 +39,6 @@ from shardwright_operator.status.conditions import Condition
 from shardwright_operator.status.report import Problem
 
 GIB = 1024**3
-
-_LAUNCHER_LINE = re.compile(r"^shardwright: (?P<reason>[A-Za-z]+): (?P<text>.*)")
-_IMAGE = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
-_CONFIG = frozenset({"CreateContainerConfigError", "CreateContainerError"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +123,7 @@ def _complete(name: str, bytes_: int, job: JobView) -> Download:
 
 
 def _failed(name: str, bytes_: int, job: JobView, pods: Sequence[LoaderView]) -> Download:
-    reason, why = _last_words(pods)
+    reason, why = _last_attempt(pods)
     text = f"the download failed: {why or job.message or 'its pods are gone'}"
     remedy = "correct the spec or the Secret, then set the annotation shardwright.dev/retry to a new value"
     return _stuck(name, bytes_, job, reason, f"{text}; {remedy}", stalled=True)
@@ -141,33 +136,27 @@ def _under_way(name: str, bytes_: int, job: JobView, pods: Sequence[LoaderView])
         # Not "waiting for capacity", which says of a group that it is in the queue for GPUs.
         return _stuck(name, bytes_, job, Reason.DOWNLOADING, text)
     if current is not None and current.waiting is not None:
-        waiting = current.waiting
-        text = f"pod {current.name}: {waiting.reason}: {waiting.message}"
-        if waiting.reason in _IMAGE:
-            return _stuck(name, bytes_, job, Reason.IMAGE_PULL, text)
-        if waiting.reason in _CONFIG:
-            secret = "secret" in waiting.message.lower()
-            reason = Reason.SECRET_MISSING if secret else Reason.CONFIG_REJECTED
+        reason = waiting_reason(current.waiting)
+        if reason is not None:
+            text = f"pod {current.name}: {current.waiting.reason}: {current.waiting.message}"
             return _stuck(name, bytes_, job, reason, text)
     text = f"downloading {bytes_ / GIB:.0f} GiB"
     if job.started:
         text += f" since {job.started}"
     if job.failures:
-        _, why = _last_words(pods)
+        _, why = _last_attempt(pods)
         text += f", attempt {job.failures + 1} of {ATTEMPTS + 1}; the last one failed: {why or 'unseen'}"
     return _stuck(name, bytes_, job, Reason.DOWNLOADING, text)
 
 
-def _last_words(pods: Sequence[LoaderView]) -> tuple[Reason, str]:
+def _last_attempt(pods: Sequence[LoaderView]) -> tuple[Reason, str]:
     """Reason and text of the last attempt that ended."""
     ended = next((pod.last_exit for pod in reversed(pods) if pod.last_exit is not None), None)
     if ended is None:
         return Reason.DOWNLOAD_FAILED, ""
-    line = _LAUNCHER_LINE.match(ended.message)
-    word = line["reason"] if line else cause_of(ended.message)
-    text = line["text"] if line else _last_line(ended.message)
-    known = word in set(Reason) and word != Reason.UNKNOWN
-    return Reason(word) if known else Reason.DOWNLOAD_FAILED, text or f"exit code {ended.exit_code}"
+    reason, line = last_words(ended.message)
+    text = line or _last_line(ended.message) or f"exit code {ended.exit_code}"
+    return reason or Reason.DOWNLOAD_FAILED, text
 
 
 def _last_line(message: str) -> str:

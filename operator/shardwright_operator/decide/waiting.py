@@ -5,11 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shardwright_operator.api.constants import GroupPhase, Reason
-from shardwright_operator.decide.cause import cause_of
+from shardwright_operator.decide.cause import cause_of, waiting_reason
 from shardwright_operator.observe.views import PodView
 
-_IMAGE = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
-_CONFIG = frozenset({"CreateContainerConfigError", "CreateContainerError"})
 _VOLUME = re.compile(r"persistentvolumeclaim|volume", re.IGNORECASE)
 """The scheduler speaks of claims that are missing, unbound, or bound to another zone."""
 _GATED = "scheduling gates"
@@ -60,7 +58,7 @@ def _pending(sight: Sight) -> WaitingState | None:
         if pod.waiting is not None:
             return WaitingState(
                 phase=GroupPhase.RESTARTING if pod.restarts else GroupPhase.PENDING,
-                reason=_waiting_reason(pod),
+                reason=waiting_reason(pod.waiting) or _pause_reason(pod),
                 message=f"{_named(pod)}: {pod.waiting.reason}: {pod.waiting.message}",
             )
     return None
@@ -94,12 +92,8 @@ def _forming(sight: Sight) -> WaitingState:
     return WaitingState(phase=GroupPhase.FORMING, reason=Reason.FORMING, message=text)
 
 
-def _waiting_reason(pod: PodView) -> Reason:
-    assert pod.waiting is not None  # noqa: S101 - the caller has looked
-    if pod.waiting.reason in _IMAGE:
-        return Reason.IMAGE_PULL
-    if pod.waiting.reason in _CONFIG:
-        return Reason.SECRET_MISSING if "secret" in pod.waiting.message else Reason.CONFIG_REJECTED
+def _pause_reason(pod: PodView) -> Reason:
+    """Why a pod pauses that its kubelet could start: what it ended with, or nothing yet."""
     return cause_of(pod, otherwise=Reason.CONTAINER_RESTARTED).reason if pod.restarts else Reason.STARTING
 
 
