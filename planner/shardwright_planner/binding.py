@@ -16,8 +16,6 @@ from shardwright_planner.wording import (
     time_text,
 )
 
-NEAR = 0.9
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:

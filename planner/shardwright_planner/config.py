@@ -29,20 +29,16 @@ CHECKED_FAMILIES = (
 DTYPES = {"bfloat16": "bfloat16", "float16": "float16", "half": "float16", "float32": "bfloat16"}
 
 
-def model_from_config(
-    config: Mapping[str, object], *, name: str, quantization_file: Mapping[str, object] | None = None
-) -> ModelFacts:
+def model_from_config(config: Mapping[str, object], *, name: str) -> ModelFacts:
     """The facts in a config.json's own keys.
 
     Args:
         config: the parsed file; keys of wrappers (``text_config``) are found one level down.
         name: what to call the model in plans and messages.
-        quantization_file: the hf_quant_config.json beside it, which ModelOpt writes instead of a section.
 
     Raises:
         PlanInputError: if a size is missing or makes no sense, or the quantization is unknown.
     """
-    config = _with_quantization(config, quantization_file)
     top = Keys(config)
     inner = top.section("text_config", "llm_config", "language_config")
     keys = Keys({**config, **inner.values}, inner.path) if inner else top
@@ -73,12 +69,14 @@ def model_from_config(
     return _check_total(facts, keys.path)
 
 
-def _with_quantization(
-    config: Mapping[str, object], file: Mapping[str, object] | None
-) -> Mapping[str, object]:
-    section = (file or {}).get("quantization")
+def with_quantization(config: Mapping[str, object], beside: Mapping[str, object] | None) -> dict[str, object]:
+    """The config with the section of the ``hf_quant_config.json`` beside it, unless it has one of its own.
+
+    ModelOpt writes what it did into that file, where older versions left config.json as it was.
+    """
+    section = (beside or {}).get("quantization")
     if not isinstance(section, Mapping) or config.get("quantization_config"):
-        return config
+        return dict(config)
     return {**config, "quantization_config": {"quant_method": "modelopt", **section}}
 
 

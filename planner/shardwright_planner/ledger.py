@@ -129,11 +129,6 @@ def pipeline_bubble(stages: int, microbatches: int) -> float:
     return (stages - 1) / (microbatches + stages - 1)
 
 
-def handover_s(model: ModelFacts, tokens: int, bytes_per_s: float) -> float:
-    """Seconds to hand the cache of a prompt from a prefill to a decode replica."""
-    return tokens * cached_token_bytes(model) / bytes_per_s
-
-
 def render_memory(rows: Sequence[MemoryRow], *, width: int = 100) -> str:
     """The memory table as text of at most ``width`` columns; what does not fit says why below its row."""
     first = max((len(row.label) for row in rows), default=7) + 2

@@ -170,7 +170,6 @@ class ModelFacts:
     tied_embeddings: bool
     max_position: int
     dtype: str
-    head_bias: bool = False
     quantization: Quantization | None = None
     tower: Tower | None = None
     extra_parameters: int = 0

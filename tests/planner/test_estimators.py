@@ -8,7 +8,6 @@ from shardwright_planner import PlanRequest, Pool, find_gpu, find_model
 from shardwright_planner.gpu import GIB
 from shardwright_planner.ledger import (
     communication_ledger,
-    handover_s,
     memory_table,
     pipeline_bubble,
     render_communication,
@@ -80,7 +79,7 @@ def test_cached_bytes_of_a_token_and_of_a_long_request():
 
 def test_handing_a_prompt_over_between_replicas():
     assert 1000 * cached_token_bytes(SEVENTY) == pytest.approx(328e6, rel=0.01)
-    assert handover_s(SEVENTY, 1000, 12.5e9) == pytest.approx(0.026, rel=0.02)
+    assert 1000 * cached_token_bytes(SEVENTY) / 12.5e9 == pytest.approx(0.026, rel=0.02)
 
 
 def test_reading_all_weights_bounds_a_single_request():

@@ -17,6 +17,7 @@ from shardwright_planner import (
     model_from_config,
     plan,
 )
+from shardwright_planner.config import with_quantization
 from shardwright_planner.engine import find_engine
 from shardwright_planner.gpu import GIB
 from shardwright_planner.kernels import kernel_count
@@ -164,7 +165,7 @@ def test_a_quantization_file_beside_the_config_counts():
         "quantization": {"quant_algo": "FP8", "kv_cache_quant_algo": "FP8", "exclude_modules": ["lm_head"]}
     }
     plain = model_from_config(config, name="plain")
-    packed = model_from_config(config, name="packed", quantization_file=file)
+    packed = model_from_config(with_quantization(config, file), name="packed")
     assert packed.quantization is not None
     assert packed.quantization.method == "modelopt"
     assert WeightTable(packed, 2).total_bytes() < 0.7 * WeightTable(plain, 2).total_bytes()

@@ -78,11 +78,6 @@ class RolloutSpec(ApiRecord):
         return bool(self.paused)
 
     @property
-    def unavailable_groups(self) -> int:
-        """Groups that may be down at the same time."""
-        return DEFAULT_MAX_UNAVAILABLE if self.max_unavailable is None else self.max_unavailable
-
-    @property
     def surge_groups(self) -> int:
         """Groups that a rollout may add."""
         return self.max_surge or DEFAULT_MAX_SURGE

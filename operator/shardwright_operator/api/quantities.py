@@ -57,15 +57,6 @@ def parse_quantity(text: str | int) -> int:
     return math.ceil(_quantity(text))
 
 
-def parse_cores(text: str | int) -> float:
-    """CPU cores of a quantity such as ``500m`` or ``8``.
-
-    Raises:
-        ValueError: for anything that is not a quantity.
-    """
-    return float(_quantity(text))
-
-
 def format_bytes(amount: int) -> str:
     """The canonical quantity of a number of bytes: the largest binary unit that divides it."""
     for unit in _BINARY_UNITS:
@@ -95,11 +86,6 @@ def canonical_quantity(text: str | int) -> str:
         if whole and whole % size == 0:
             return f"{whole // size}{unit}"
     return str(whole)
-
-
-def format_gib(amount_bytes: float) -> str:
-    """A size for people, in GiB with one decimal."""
-    return f"{amount_bytes / 1024**3:.1f} GiB"
 
 
 def _quantity(text: str | int) -> Decimal:

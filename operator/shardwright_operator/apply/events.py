@@ -10,10 +10,11 @@ from collections import OrderedDict
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
-from shardwright_operator.api.constants import API_VERSION, FIELD_MANAGER, KIND
+from shardwright_operator.api.constants import API_VERSION, FIELD_MANAGER, GROUP, KIND
 from shardwright_operator.cluster import AlreadyExistsError, Cluster, ClusterError
 from shardwright_operator.decide.decision import Event
 from shardwright_operator.observe.views import ResourceView
+from shardwright_operator.status.conditions import rfc3339
 
 REPEAT_S = 600.0
 KEPT = 4096
@@ -44,7 +45,7 @@ class EventRecorder:
         while len(self._last) > KEPT:
             self._last.popitem(last=False)
         key = resource.key
-        stamp = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+        stamp = rfc3339(now)
         manifest = {
             "apiVersion": "v1",
             "kind": "Event",
@@ -65,7 +66,7 @@ class EventRecorder:
             "reason": event.reason,
             "message": event.message[:MESSAGE_CHARACTERS],
             "source": {"component": FIELD_MANAGER},
-            "reportingComponent": f"{FIELD_MANAGER}.dev/operator",
+            "reportingComponent": f"{GROUP}/operator",
             "reportingInstance": self._instance[:128],
             "firstTimestamp": stamp,
             "lastTimestamp": stamp,

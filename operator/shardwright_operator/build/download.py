@@ -22,12 +22,11 @@ from shardwright_operator.build.model_files import (
     revision_or_default,
 )
 from shardwright_operator.build.owner import Manifest, Owner, labels, metadata
+from shardwright_operator.launcher.program import EXIT_INPUT
 
 CONTAINER = "download"
 COMPONENT = "download"
 ATTEMPTS = 6
-EXIT_INPUT = 66
-"""The launcher's exit code for a model that is not there or not for us: no further attempt can help."""
 SCRATCH = "20Gi"
 
 

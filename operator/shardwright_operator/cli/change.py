@@ -13,7 +13,6 @@ from typing import Any
 
 from shardwright_operator.api.constants import Reason, Role
 from shardwright_operator.api.v1alpha1 import ModelDeploymentSpec
-from shardwright_operator.build.owner import Owner
 from shardwright_operator.build.revision import Revision
 from shardwright_operator.cli.pod_changes import pod_changes
 from shardwright_operator.decide import decide
@@ -84,8 +83,9 @@ class Change:
 
 def first_sight(key: Key, spec: Mapping[str, Any], parsed: ModelDeploymentSpec) -> Before:
     """As if a spec had been applied to an empty cluster and all its groups had come up."""
-    observed = Observed(key=key, resource=_resource(key, spec))
-    target = choose_target(observed, parsed, _owner(key), (), serving=False, settings=_settings())
+    resource = _resource(key, spec)
+    observed = Observed(key=key, resource=resource)
+    target = choose_target(observed, parsed, resource.owner, (), serving=False, settings=_settings())
     revision = target.revision
     return Before(
         observed=observed,
@@ -123,12 +123,12 @@ def change(before: Before, raw: Mapping[str, Any], spec: ModelDeploymentSpec) ->
     target = choose_target(
         observed,
         spec,
-        Owner(name=key.name, namespace=key.namespace, uid=resource.uid),
+        resource.owner,
         before.revisions,
         serving=before.serving,
         settings=_settings(before.revisions),
     )
-    return _change(before, replace(observed, resource=resource), spec, target)
+    return _change(before, observed, spec, target)
 
 
 def _change(before: Before, observed: Observed, spec: ModelDeploymentSpec, target: Target) -> Change:
@@ -234,10 +234,6 @@ def _resource(key: Key, spec: Mapping[str, Any]) -> ResourceView:
     return ResourceView(
         key=key, uid=UID, generation=1, resource_version=1, deleting=False, spec=spec, status={}
     )
-
-
-def _owner(key: Key) -> Owner:
-    return Owner(name=key.name, namespace=key.namespace, uid=UID)
 
 
 def _settings(revisions: Sequence[Revision] = ()) -> DecideSettings:

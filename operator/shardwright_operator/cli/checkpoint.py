@@ -13,6 +13,7 @@ from typing import Any
 from shardwright_operator.cli.console import InputError
 from shardwright_operator.cli.documents import read_config
 from shardwright_planner import ModelFacts, PlanInputError
+from shardwright_planner.config import with_quantization
 from shardwright_planner.gpu import GIB
 from shardwright_planner.tensor_bytes import Tensor, TensorBytes, header_tensors, tensor_bytes
 
@@ -97,14 +98,6 @@ def index_files(index: Mapping[str, Any], source: str) -> tuple[list[str], int]:
     metadata = index.get("metadata")
     size = metadata.get("total_size") if isinstance(metadata, dict) else None
     return names, int(size) if isinstance(size, int | float) and size > 0 else 0
-
-
-def with_quantization(config: Mapping[str, Any], beside: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The config with the section that stands in ModelOpt's own file, unless it has one."""
-    section = (beside or {}).get("quantization")
-    if not isinstance(section, dict) or config.get("quantization_config"):
-        return dict(config)
-    return {**config, "quantization_config": {"quant_method": "modelopt", **section}}
 
 
 def _files(folder: Path) -> tuple[list[str], int]:

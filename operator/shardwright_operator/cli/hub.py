@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shardwright_operator.cli.checkpoint import QUANTIZATION, Checkpoint, with_quantization
+from shardwright_operator.cli.checkpoint import QUANTIZATION, Checkpoint
 from shardwright_operator.cli.console import InputError
 from shardwright_operator.cli.documents import read_config
 from shardwright_planner import PlanInputError
+from shardwright_planner.config import with_quantization
 from shardwright_planner.tensor_bytes import Tensor, header_tensors
 
 DEFAULT_ENDPOINT = "https://huggingface.co"

@@ -74,7 +74,7 @@ class Course:
 
 def find_course(observed: Observed, resource: ResourceView, settings: DecideSettings) -> Course:
     """The course of one resource as it stands."""
-    owner = Owner(name=resource.key.name, namespace=resource.key.namespace, uid=resource.uid)
+    owner = resource.owner
     history = read_history(observed, resource.uid)
     revisions = tuple(history.readable.values())
     spec: ModelDeploymentSpec | None = None

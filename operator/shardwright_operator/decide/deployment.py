@@ -31,7 +31,7 @@ from shardwright_operator.decide.transitions import arrivals, transition_events
 from shardwright_operator.observe.observed import Observed
 from shardwright_operator.status.conditions import Condition
 from shardwright_operator.status.group import GroupState
-from shardwright_operator.status.report import Findings, Problem, same_status, status_of
+from shardwright_operator.status.report import Findings, Problem, status_of
 from shardwright_operator.status.verified import measured_section, plan_verified
 
 
@@ -281,7 +281,7 @@ def _report(
     return Decision(
         stages=stages,
         confirm=tuple(claim for step in steps for claim in step.confirm),
-        status=None if same_status(status, old) else status,
+        status=None if status == old else status,
         events=(*arrivals(old, status), *told, *transition_events(old, status, told=told)),
         requeue_after_s=min(times, default=None),
     )

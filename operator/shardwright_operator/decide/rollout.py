@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
+from shardwright_operator.api.lifecycle_spec import DEFAULT_MAX_UNAVAILABLE
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
@@ -43,7 +45,7 @@ class Limits:
     @property
     def fewest_in_place(self) -> int:
         """Groups that have to serve while others are replaced where they stand."""
-        unavailable = 1 if self.max_unavailable is None else self.max_unavailable
+        unavailable = DEFAULT_MAX_UNAVAILABLE if self.max_unavailable is None else self.max_unavailable
         return max(self.wanted - unavailable, min(1, self.wanted - 1))
 
     @property

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from shardwright_operator.api.constants import ConditionType, Role
 from shardwright_operator.api.gang import GANG_APIS, Gang
+from shardwright_operator.build.owner import Owner
 
 LONG_AGO = datetime.fromtimestamp(0, UTC)
 
@@ -67,6 +68,11 @@ class ResourceView:
     retry: str = ""
     """Value of the retry annotation, a person's wish for a fresh start."""
     created_at: datetime = LONG_AGO
+
+    @property
+    def owner(self) -> Owner:
+        """The resource as its children name it."""
+        return Owner(name=self.key.name, namespace=self.key.namespace, uid=self.uid)
 
     @property
     def is_ready(self) -> bool:

@@ -12,7 +12,6 @@ from typing import Any
 
 from shardwright_operator.api.constants import ConditionType, Reason
 
-MESSAGE_CHARACTERS = 1024
 _ORDER = {type_: place for place, type_ in enumerate(ConditionType)}
 
 
@@ -43,7 +42,7 @@ def merge_conditions(
                 "observedGeneration": generation,
                 "lastTransitionTime": earlier["lastTransitionTime"] if unchanged else rfc3339(now),
                 "reason": str(condition.reason),
-                "message": _shorten(condition.message),
+                "message": condition.message,
             }
         )
     return merged
@@ -52,7 +51,3 @@ def merge_conditions(
 def rfc3339(time: datetime) -> str:
     """A time as Kubernetes writes it: whole seconds, UTC."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _shorten(text: str) -> str:
-    return text if len(text) <= MESSAGE_CHARACTERS else text[: MESSAGE_CHARACTERS - 3] + "..."

@@ -7,6 +7,9 @@ from typing import Any
 
 from shardwright_operator.api.constants import GroupPhase, Reason
 
+MESSAGE_CHARACTERS = 512
+"""Of a group's message: a hundred groups stand in one status. Ready's own message has it whole."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupState:
@@ -43,12 +46,12 @@ class GroupState:
             "index": self.index,
             "phase": str(self.phase),
             "reason": str(self.reason),
-            "message": self.message[:512],
+            "message": self.message[:MESSAGE_CHARACTERS],
             "revision": self.revision,
             "restarts": self.restarts,
             "members": self.members,
             "readyMembers": self.ready_members,
-            "nodes": list(self.nodes[:64]),
+            "nodes": list(self.nodes),
         }
         if self.first_failure is not None:
             wire["firstFailure"] = dict(self.first_failure)

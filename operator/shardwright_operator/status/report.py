@@ -10,14 +10,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from shardwright_operator.api.constants import ConditionType, GroupPhase, Label, Reason, Role
+from shardwright_operator.api.constants import ConditionType, GroupPhase, Reason
+from shardwright_operator.api.status import MAX_GROUPS
+from shardwright_operator.build.owner import selector_text
 from shardwright_operator.observe.views import ResourceView
 from shardwright_operator.status.conditions import Condition, merge_conditions
 from shardwright_operator.status.group import GroupState
 from shardwright_planner import Plan
-
-GROUPS_SHOWN = 100
-"""Bound of ``status.groups``; broken groups are shown first when there are more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +64,7 @@ class Findings:
 
 
 def status_of(findings: Findings, now: datetime) -> dict[str, Any]:
-    """The status to stand, complete; lists cut to their bounds."""
+    """The status to stand, complete; its texts may be longer than the schema allows (``cut_to_bounds``)."""
     resource, verdict, groups = findings.resource, findings.verdict, findings.groups
     serving = sum(g.available for g in groups)
     wire: dict[str, Any] = {
@@ -79,7 +78,7 @@ def status_of(findings: Findings, now: datetime) -> dict[str, Any]:
         "replicas": sum(g.exists for g in groups),
         "readyReplicas": serving,
         "ready": f"{serving}/{findings.wanted_groups}",
-        "selector": f"{Label.DEPLOYMENT}={resource.key.name},{Label.ROLE}={Role.LEADER}",
+        "selector": selector_text(resource.owner),
         "groups": [g.to_wire() for g in _shown(groups)],
     }
     if verdict.plan is not None:
@@ -183,12 +182,8 @@ def _failed(groups: Sequence[GroupState]) -> list[Problem]:
 
 
 def _shown(groups: Sequence[GroupState]) -> list[GroupState]:
-    if len(groups) <= GROUPS_SHOWN:
+    """As many groups as the status may hold, the broken ones first when there are more."""
+    if len(groups) <= MAX_GROUPS:
         return list(groups)
-    troubled_first = sorted(groups, key=lambda g: (g.available, g.index))[:GROUPS_SHOWN]
+    troubled_first = sorted(groups, key=lambda g: (g.available, g.index))[:MAX_GROUPS]
     return sorted(troubled_first, key=lambda g: g.index)
-
-
-def same_status(wanted: Mapping[str, Any], standing: Mapping[str, Any]) -> bool:
-    """Whether the standing status already says all this, and nothing more."""
-    return dict(wanted) == dict(standing)

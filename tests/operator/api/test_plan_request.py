@@ -23,7 +23,7 @@ from shardwright_planner import (
     find_model,
     plan,
 )
-from shardwright_planner.config import model_from_config
+from shardwright_planner.config import model_from_config, with_quantization
 
 ROOT = Path(__file__).parents[3]
 EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
@@ -188,7 +188,7 @@ def test_what_modelopt_wrote_beside_the_config_may_stand_in_it() -> None:
     copied = {**config, "quantization_config": {"quant_method": "modelopt", **section}}
     found = model_facts(parse_spec({"model": {"name": "own/model", "config": copied}}))
     assert found.quantization is not None
-    assert found == model_from_config(config, name="own/model", quantization_file={"quantization": section})
+    assert found == model_from_config(with_quantization(config, {"quantization": section}), name="own/model")
 
 
 def test_unusable_config_names_its_key() -> None:

@@ -54,7 +54,7 @@ def test_bare_spec_has_empty_sections_and_nothing_on_the_wire() -> None:
 
     assert spec.to_wire() == MODEL
     assert (spec.replicas, spec.slo.concurrency, spec.engine.api_port) == (1, None, 8000)
-    assert (spec.rollout.unavailable_groups, spec.rollout.is_paused) == (1, False)
+    assert (spec.rollout.surge_groups, spec.rollout.is_paused) == (0, False)
     assert (spec.recovery.restart_limit, spec.recovery.backoff_s, spec.recovery.startup_timeout_s) == (
         10,
         10.0,
