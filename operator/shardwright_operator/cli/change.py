@@ -8,26 +8,22 @@ groups that stand.
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import Any
 
 from shardwright_operator.api.constants import Reason, Role
 from shardwright_operator.api.v1alpha1 import ModelDeploymentSpec
 from shardwright_operator.build.revision import Revision
+from shardwright_operator.cli.first_pass import applied, first_pass, new_resource
 from shardwright_operator.cli.pod_changes import pod_changes
-from shardwright_operator.decide import decide
-from shardwright_operator.decide.decision import Apply
 from shardwright_operator.decide.drift import difference
 from shardwright_operator.decide.history import read_history
 from shardwright_operator.decide.record import Record
 from shardwright_operator.decide.room import Need, Room
 from shardwright_operator.decide.target import DecideSettings, Target, choose_target
 from shardwright_operator.observe.observed import Observed
-from shardwright_operator.observe.views import GANG_KINDS, ChildKind, Key, ResourceView
+from shardwright_operator.observe.views import GANG_KINDS, ChildKind, Key
 from shardwright_operator.settings import installed_version
 
-NEVER = datetime.fromtimestamp(0, UTC)
-UID = "00000000-0000-0000-0000-000000000000"
 _OF_THE_PODS = frozenset({ChildKind.REVISION, ChildKind.STATEFUL_SET, *GANG_KINDS})
 
 
@@ -83,7 +79,7 @@ class Change:
 
 def first_sight(key: Key, spec: Mapping[str, Any], parsed: ModelDeploymentSpec) -> Before:
     """As if a spec had been applied to an empty cluster and all its groups had come up."""
-    resource = _resource(key, spec)
+    resource = new_resource(key, spec)
     observed = Observed(key=key, resource=resource)
     target = choose_target(observed, parsed, resource.owner, (), serving=False, settings=_settings())
     revision = target.revision
@@ -118,7 +114,7 @@ def standing(observed: Observed) -> Before:
 def change(before: Before, raw: Mapping[str, Any], spec: ModelDeploymentSpec) -> Change:
     """What the operator would do when the resource had this spec."""
     key, live = before.observed.key, before.observed.resource
-    resource = _resource(key, raw) if live is None else replace(live, spec=raw)
+    resource = new_resource(key, raw) if live is None else replace(live, spec=raw)
     observed = replace(before.observed, resource=resource)
     target = choose_target(
         observed,
@@ -217,23 +213,12 @@ def _others(before: Observed, after: Observed) -> tuple[str, ...]:
 
 def _first_writes(observed: Observed) -> dict[tuple[str, str], Any]:
     empty = Observed(key=observed.key, resource=observed.resource, nodes=observed.nodes, claim=observed.claim)
-    decision = decide(empty, NEVER, _settings())
-    return {
-        (str(write.kind), write.name): write.manifest
-        for stage in decision.stages
-        for write in stage
-        if isinstance(write, Apply) and write.kind not in _OF_THE_PODS
-    }
+    writes = applied(first_pass(empty, _settings()))
+    return {(str(w.kind), w.name): w.manifest for w in writes if w.kind not in _OF_THE_PODS}
 
 
 def _gpus(revision: Revision | None) -> int:
     return revision.plan.gpus_per_replica if revision is not None else 0
-
-
-def _resource(key: Key, spec: Mapping[str, Any]) -> ResourceView:
-    return ResourceView(
-        key=key, uid=UID, generation=1, resource_version=1, deleting=False, spec=spec, status={}
-    )
 
 
 def _settings(revisions: Sequence[Revision] = ()) -> DecideSettings:

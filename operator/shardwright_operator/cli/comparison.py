@@ -8,7 +8,7 @@ prediction, and nothing that says whose cluster it is.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from shardwright_operator.observe.measurement import Load, load_from_wire
+from shardwright_operator.observe.measurement import load_of
 from shardwright_operator.status.verified import is_planned_load
 from shardwright_planner import Plan
 from shardwright_planner.bars import columns
@@ -22,7 +22,7 @@ FORMAT = 1
 def comparison(plan: Plan, measured: Mapping[str, Any], *, width: int) -> str:
     """Planned against measured, as a table of at most ``width`` columns."""
     rows = [("", "planned", "measured", "off by"), *_rows(plan, measured)]
-    load = _load(measured)
+    load = load_of(measured)
     lines = columns(rows, width, "", room=8)
     if load is None:
         lines.append("Latency is measured after five minutes with twenty requests or more.")
@@ -33,7 +33,7 @@ def comparison(plan: Plan, measured: Mapping[str, Any], *, width: int) -> str:
 
 def report_line(plan: Plan, measured: Mapping[str, Any]) -> str:
     """One line of names and values without blanks in them."""
-    goal, predicted, load = plan.goal, plan.predicted, _load(measured)
+    goal, predicted, load = plan.goal, plan.predicted, load_of(measured)
     per_token = None if predicted is None else predicted.time_per_output_token_ms
     to_first = None if predicted is None else predicted.time_to_first_token_ms
     fields: dict[str, object] = {
@@ -88,7 +88,7 @@ def _rows(plan: Plan, measured: Mapping[str, Any]) -> Iterator[tuple[str, str, s
         "" if measured.get("startupSeconds") is None else f"{measured['startupSeconds']} s",
         "",
     )
-    load, predicted = _load(measured), plan.predicted
+    load, predicted = load_of(measured), plan.predicted
     if load is None:
         return
     yield "requests at a time", f"{plan.goal.concurrency}", f"{load.running:g}", ""
@@ -111,11 +111,6 @@ def _latency(what: str, predicted: Range, found: float | None) -> tuple[str, str
         else:
             off = "within"
     return what, range_text(predicted), "" if found is None else time_text(found), off
-
-
-def _load(measured: Mapping[str, Any]) -> Load | None:
-    wire = measured.get("load")
-    return load_from_wire(wire) if isinstance(wire, Mapping) else None
 
 
 def _count(value: int | None) -> str:

@@ -21,6 +21,12 @@ class InputError(ValueError):
     """Something that the user gave cannot be used; the message is the one line that is printed."""
 
 
+def missing_extra(error: ModuleNotFoundError, extra: str, *, otherwise: str = "") -> InputError:
+    """The refusal of a command that needs an extra which is not installed; ``otherwise`` is another way."""
+    way_out = f"install shardwright with its extra: shardwright[{extra}]"
+    return InputError(f"{error.name} is not installed; {way_out}{otherwise and f', or {otherwise}'}.")
+
+
 def program() -> str:
     """How the user calls us: as a plugin of kubectl, or directly."""
     return "kubectl shardwright" if Path(sys.argv[0]).name.startswith("kubectl-") else "shardwright"

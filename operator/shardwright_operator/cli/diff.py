@@ -13,11 +13,12 @@ from shardwright_operator.cli.console import (
     EXIT_OK,
     CommandParser,
     InputError,
+    missing_extra,
     takes_color,
     width,
 )
 from shardwright_operator.cli.documents import read_manifests
-from shardwright_operator.cli.options import HARDWARE_OPTIONS, add_options
+from shardwright_operator.cli.options import HARDWARE_OPTIONS, add_color, add_kubeconfig, add_options
 from shardwright_operator.cli.question import Question, questions
 from shardwright_operator.observe.views import Key
 from shardwright_planner import Plan
@@ -50,12 +51,10 @@ def parser(name: str) -> CommandParser:
         "--against", metavar="FILE", default=CLUSTER, help="a manifest, or cluster (the default)"
     )
     compared.add_argument("-n", "--namespace", help="of the resource in the cluster, where the file has none")
-    compared.add_argument(
-        "--kubeconfig", metavar="FILE", help="kubeconfig file; default: KUBECONFIG, as kubectl"
-    )
+    add_kubeconfig(compared)
     output = found.add_argument_group("output")
     output.add_argument("-o", "--output", choices=("text", "json"), default="text", help="format (text)")
-    output.add_argument("--color", choices=("auto", "always", "never"), default="auto", help="colour (auto)")
+    add_color(output)
     return found
 
 
@@ -90,10 +89,7 @@ def _compared(question: Question, options: argparse.Namespace) -> Change:
             # Only here: a comparison of two files needs no Kubernetes client, which takes its time to import.
             from shardwright_operator.cli.live import observe  # noqa: PLC0415
         except ModuleNotFoundError as error:
-            message = (
-                f"{error.name} is not installed; install shardwright with its extra: shardwright[operator]."
-            )
-            raise InputError(message) from None
+            raise missing_extra(error, "operator") from None
         stated = (question.document.get("metadata") or {}).get("namespace") or options.namespace
         before = standing(observe(options.kubeconfig, stated, deployment.name))
         live = before.observed.resource

@@ -1,21 +1,24 @@
 """``shardwright explain NAME``: the plan of a resource in the cluster, and what its engine says of it."""
 
-import asyncio
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
-from shardwright_operator.api.constants import KIND, ConditionType
+from shardwright_operator.api.constants import ConditionType
 from shardwright_operator.cli.comparison import comparison, report_line
-from shardwright_operator.cli.console import EXIT_OK, CommandParser, InputError, takes_color, width
+from shardwright_operator.cli.console import (
+    EXIT_OK,
+    CommandParser,
+    InputError,
+    missing_extra,
+    takes_color,
+    width,
+)
+from shardwright_operator.cli.options import add_color, add_kubeconfig
 from shardwright_planner import Plan, explain
-
-ACCOUNT_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
-DEFAULT_NAMESPACE = "default"
 
 
 def parser(name: str) -> CommandParser:
@@ -30,9 +33,7 @@ def parser(name: str) -> CommandParser:
     )
     found.add_argument("name", metavar="NAME", help="name of the ModelDeployment")
     found.add_argument("-n", "--namespace", help="its namespace; default: that of the kubeconfig's context")
-    found.add_argument(
-        "--kubeconfig", metavar="FILE", help="kubeconfig file; default: KUBECONFIG, as kubectl"
-    )
+    add_kubeconfig(found)
     found.add_argument(
         "-o",
         "--output",
@@ -40,12 +41,7 @@ def parser(name: str) -> CommandParser:
         default="text",
         help="explanation, or plan and measurement",
     )
-    found.add_argument(
-        "--color",
-        choices=("auto", "always", "never"),
-        default="auto",
-        help="colour in the explanation (auto)",
-    )
+    add_color(found)
     found.add_argument("--all", action="store_true", help="list every candidate, not the nearest few")
     return found
 
@@ -111,40 +107,7 @@ def _plan(name: str, status: Mapping[str, Any]) -> Plan:
 def _read(kubeconfig: str | None, namespace: str | None, name: str) -> Mapping[str, Any]:
     try:
         # Only here: the other commands need no Kubernetes client, which takes its time to import.
-        from shardwright_operator.cluster.connection import NoClusterError  # noqa: PLC0415
-        from shardwright_operator.cluster.errors import ClusterError, NotFoundError  # noqa: PLC0415
+        from shardwright_operator.cli.live import read_resource  # noqa: PLC0415
     except ModuleNotFoundError as error:
-        message = f"{error.name} is not installed; install shardwright with its extra: shardwright[operator]."
-        raise InputError(message) from None
-    try:
-        return asyncio.run(_fetch(kubeconfig, namespace, name))
-    except NoClusterError as error:
-        raise InputError(str(error)) from None
-    except NotFoundError:
-        message = f"there is no {KIND} {name!r} in this namespace; give another one with -n."
-        raise InputError(message) from None
-    except ClusterError as error:
-        raise InputError(error.for_people) from None
-
-
-async def _fetch(kubeconfig: str | None, namespace: str | None, name: str) -> Mapping[str, Any]:
-    from shardwright_operator.cluster.api import ApiCluster  # noqa: PLC0415  see above
-    from shardwright_operator.cluster.connection import connect  # noqa: PLC0415
-
-    connection = await connect(kubeconfig)
-    cluster = ApiCluster(connection, user_agent="shardwright-explain")
-    try:
-        return await cluster.get(KIND, namespace or _context_namespace(connection), name)
-    finally:
-        await cluster.close()
-
-
-def _context_namespace(connection: Any) -> str:
-    """The namespace that kubectl would take."""
-    if connection.loader is not None:
-        context = connection.loader.current_context.get("context") or {}
-        return str(context.get("namespace") or DEFAULT_NAMESPACE)
-    try:
-        return ACCOUNT_NAMESPACE.read_text().strip()
-    except OSError:
-        return DEFAULT_NAMESPACE
+        raise missing_extra(error, "operator") from None
+    return read_resource(kubeconfig, namespace, name)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from shardwright_operator.cli.checkpoint import QUANTIZATION, Checkpoint
-from shardwright_operator.cli.console import InputError
+from shardwright_operator.cli.console import InputError, missing_extra
 from shardwright_operator.cli.documents import read_config
 from shardwright_planner import PlanInputError
 from shardwright_planner.config import with_quantization
@@ -77,11 +77,8 @@ class _Session:
             self._library: Any = importlib.import_module("huggingface_hub")
             self._errors: Any = importlib.import_module("huggingface_hub.errors")
         except ModuleNotFoundError as error:
-            message = (
-                f"{error.name} is not installed; install shardwright with its extra: shardwright[hub], or "
-                "give the model's config.json with --config."
-            )
-            raise InputError(message) from None
+            otherwise = "give the model's config.json with --config"
+            raise missing_extra(error, "hub", otherwise=otherwise) from None
         self._place = place
 
     def checkpoint(self, kept: "_Kept | None") -> Checkpoint:

@@ -13,15 +13,30 @@ from typing import Any
 from shardwright_operator.api.constants import KIND
 from shardwright_operator.apply.claims import ClaimReader
 from shardwright_operator.cli.console import InputError
-from shardwright_operator.cluster import ClusterError, ForbiddenError
+from shardwright_operator.cluster import ClusterError, ForbiddenError, NotFoundError
 from shardwright_operator.cluster.api import ApiCluster
-from shardwright_operator.cluster.connection import Connection, NoClusterError, connect
+from shardwright_operator.cluster.connection import NoClusterError, connect
 from shardwright_operator.observe.observed import Observed
 from shardwright_operator.observe.store import Store
 from shardwright_operator.observe.views import ChildKind, Key
 from shardwright_operator.strangers import StrangerWatch
 
-DEFAULT_NAMESPACE = "default"
+
+def read_resource(kubeconfig: str | None, namespace: str | None, name: str) -> Mapping[str, Any]:
+    """One ModelDeployment as it stands.
+
+    Raises:
+        InputError: for one that is not there, and for a cluster that cannot be asked.
+    """
+    try:
+        return asyncio.run(_read_resource(kubeconfig, namespace, name))
+    except NoClusterError as error:
+        raise InputError(str(error)) from None
+    except NotFoundError:
+        message = f"there is no {KIND} {name!r} in this namespace; give another one with -n."
+        raise InputError(message) from None
+    except ClusterError as error:
+        raise InputError(error.for_people) from None
 
 
 def observe(kubeconfig: str | None, namespace: str | None, name: str) -> Observed:
@@ -39,10 +54,19 @@ def observe(kubeconfig: str | None, namespace: str | None, name: str) -> Observe
         raise InputError(error.for_people) from None
 
 
+async def _read_resource(kubeconfig: str | None, namespace: str | None, name: str) -> Mapping[str, Any]:
+    connection = await connect(kubeconfig)
+    cluster = ApiCluster(connection, user_agent="shardwright-explain")
+    try:
+        return await cluster.get(KIND, namespace or connection.namespace, name)
+    finally:
+        await cluster.close()
+
+
 async def _observe(kubeconfig: str | None, namespace: str | None, name: str) -> Observed:
     connection = await connect(kubeconfig)
     cluster = ApiCluster(connection, user_agent="shardwright-diff")
-    key = Key(namespace=namespace or _context_namespace(connection), name=name)
+    key = Key(namespace=namespace or connection.namespace, name=name)
     try:
         store = await _filled(cluster, key, kubeconfig)
         claim_name = store.claim_name(key)
@@ -80,11 +104,3 @@ async def _with_strangers(store: Store, kubeconfig: str | None) -> None:
         store.replace_strangers(bodies, version=version)
 
     await StrangerWatch(kubeconfig, one, all_of_them).sync()
-
-
-def _context_namespace(connection: Connection) -> str:
-    """The namespace that kubectl would take."""
-    if connection.loader is None:
-        return DEFAULT_NAMESPACE
-    context = connection.loader.current_context.get("context") or {}
-    return str(context.get("namespace") or DEFAULT_NAMESPACE)

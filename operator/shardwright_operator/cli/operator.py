@@ -3,7 +3,7 @@
 import importlib
 from collections.abc import Sequence
 
-from shardwright_operator.cli.console import CommandParser, InputError
+from shardwright_operator.cli.console import CommandParser, missing_extra
 from shardwright_operator.settings import add_arguments
 
 
@@ -33,7 +33,6 @@ def run(arguments: Sequence[str], parser: CommandParser) -> int:
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("shardwright_operator"):
             raise
-        message = f"{error.name} is not installed; install shardwright with its extra: shardwright[operator]."
-        raise InputError(message) from None
+        raise missing_extra(error, "operator") from None
     code: int = process.run(vars(options))
     return code

@@ -147,8 +147,9 @@ SWITCHES = (
     ("expert", "parallelism.expert", "spread experts whole over the ranks, or --no-expert: cut them"),
     ("cross_node_tensor", "parallelism.crossNodeTensor", "let tensor parallelism cross nodes"),
 )
-_ALL = (*MODEL_OPTIONS, *HARDWARE_OPTIONS, *LOAD_OPTIONS, *PIN_OPTIONS)
 """Key of the parsed value, place in the spec, and help of options that are on or off."""
+
+_ALL = (*MODEL_OPTIONS, *HARDWARE_OPTIONS, *LOAD_OPTIONS, *PIN_OPTIONS)
 
 FLAG_OF: Mapping[str, str] = MappingProxyType({f"spec.{option.field}": option.flag for option in _ALL})
 """The option that stands for a field, for refusals in the words of whoever asked by options."""
@@ -179,6 +180,18 @@ def add_options(parser: CommandParser) -> None:
         pins.add_argument(
             f"--{key.replace('_', '-')}", action=argparse.BooleanOptionalAction, default=None, help=text
         )
+
+
+def add_kubeconfig(group: argparse._ActionsContainer) -> None:
+    """The option that says which cluster to ask."""
+    group.add_argument(
+        "--kubeconfig", metavar="FILE", help="kubeconfig file; default: KUBECONFIG, as kubectl"
+    )
+
+
+def add_color(group: argparse._ActionsContainer) -> None:
+    """The option that says whether to colour the text."""
+    group.add_argument("--color", choices=("auto", "always", "never"), default="auto", help="colour (auto)")
 
 
 def given_fields(options: argparse.Namespace) -> dict[str, Any]:

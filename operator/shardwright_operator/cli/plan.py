@@ -14,7 +14,7 @@ from shardwright_operator.cli.console import (
     width,
 )
 from shardwright_operator.cli.documents import to_yaml
-from shardwright_operator.cli.options import add_options
+from shardwright_operator.cli.options import add_color, add_options
 from shardwright_operator.cli.question import Question, questions
 from shardwright_planner import explain
 from shardwright_planner.sensitivity import sensitivity
@@ -46,12 +46,7 @@ def parser(name: str) -> CommandParser:
         default="text",
         help="an explanation (text), or the plan as it stands in status.plan",
     )
-    output.add_argument(
-        "--color",
-        choices=("auto", "always", "never"),
-        default="auto",
-        help="colour in the explanation (auto)",
-    )
+    add_color(output)
     output.add_argument(
         "--report",
         metavar="FILE",

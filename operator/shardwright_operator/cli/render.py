@@ -7,25 +7,18 @@ shown here cannot differ from what is done there.
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 from shardwright_operator.api.constants import ConditionType
 from shardwright_operator.cli.console import EXIT_DOES_NOT_FIT, EXIT_OK, CommandParser, InputError
 from shardwright_operator.cli.documents import to_yaml
+from shardwright_operator.cli.first_pass import UID, applied, first_pass, new_resource
 from shardwright_operator.cli.options import add_options
 from shardwright_operator.cli.question import Question, questions
-from shardwright_operator.decide.decision import Apply
-from shardwright_operator.decide.deployment import decide
-from shardwright_operator.decide.target import DecideSettings
+from shardwright_operator.decide import DecideSettings
 from shardwright_operator.observe.observed import Observed
-from shardwright_operator.observe.views import Key, ResourceView
+from shardwright_operator.observe.views import Key
 from shardwright_operator.settings import installed_version
-
-UID = "00000000-0000-0000-0000-000000000000"
-"""Stands for the UID that the API server will give the resource."""
-NEVER = datetime.fromtimestamp(0, UTC)
-"""Stands for the time of the first start, so that the same spec gives the same output."""
 
 
 def parser(name: str) -> CommandParser:
@@ -76,18 +69,9 @@ def manifests(question: Question) -> list[dict[str, Any]]:
     """
     deployment = question.deployment
     key = Key(namespace=deployment.namespace, name=deployment.name)
-    resource = ResourceView(
-        key=key,
-        uid=UID,
-        generation=1,
-        resource_version=1,
-        deleting=False,
-        spec=deployment.raw_spec,
-        status={},
-    )
-    settings = DecideSettings(operator_version=installed_version())
-    decision = decide(Observed(key=key, resource=resource), NEVER, settings)
-    writes = [write for stage in decision.stages for write in stage if isinstance(write, Apply)]
+    observed = Observed(key=key, resource=new_resource(key, deployment.raw_spec))
+    decision = first_pass(observed, DecideSettings(operator_version=installed_version()))
+    writes = applied(decision)
     if not writes:
         raise InputError(f"{question.origin.file}: {deployment.name}: {_refusal(decision.status)}")
     # Through JSON, as on the way to the API server: YAML refuses enumerations, which JSON writes as texts.

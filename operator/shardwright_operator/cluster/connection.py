@@ -16,7 +16,10 @@ from kubernetes.aio.config.kube_config import KubeConfigLoader
 
 POOL_SIZE = 64
 
+DEFAULT_NAMESPACE = "default"
+
 _IN_CLUSTER = "KUBERNETES_SERVICE_HOST"
+_ACCOUNT_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
 class NoClusterError(Exception):
@@ -34,6 +37,17 @@ class Connection:
     def server(self) -> str:
         """Base URL of the API server."""
         return self.configuration.host
+
+    @property
+    def namespace(self) -> str:
+        """The namespace that kubectl would take: of the kubeconfig's context, or the pod's own."""
+        if self.loader is not None:
+            context = self.loader.current_context.get("context") or {}
+            return str(context.get("namespace") or DEFAULT_NAMESPACE)
+        try:
+            return _ACCOUNT_NAMESPACE.read_text().strip()
+        except OSError:
+            return DEFAULT_NAMESPACE
 
     async def authorization(self) -> str | None:
         """Value of the Authorization header now; None when a client certificate says who we are."""

@@ -79,11 +79,11 @@ class Measurement:
         names = {"group", *_FIXED}
         if {n: wire.get(n) for n in names} != {n: standing.get(n) for n in names}:
             return True
-        shown = standing.get("load")
         if self.load is None:
             # Too few requests at the moment: what was measured under load is still the latest.
             return False
-        return not isinstance(shown, Mapping) or self.load.differs(load_from_wire(shown))
+        shown = load_of(standing)
+        return shown is None or self.load.differs(shown)
 
     def to_wire(self) -> dict[str, Any]:
         """As it stands in ``status.measured``."""
@@ -99,8 +99,11 @@ class Measurement:
         return {name: value for name, value in wire.items() if value is not None}
 
 
-def load_from_wire(wire: Mapping[str, Any]) -> Load:
-    """The load as the status shows it."""
+def load_of(measured: Mapping[str, Any]) -> Load | None:
+    """The load in ``status.measured``; None before there was enough of it."""
+    wire = measured.get("load")
+    if not isinstance(wire, Mapping):
+        return None
     return Load(
         requests=wire.get("requests", 0),
         running=wire.get("running", 0.0),

@@ -9,7 +9,7 @@ from typing import Any
 
 from shardwright_operator.api.constants import ConditionType, Reason
 from shardwright_operator.build.revision import Revision
-from shardwright_operator.observe.measurement import Load, Measurement, load_from_wire
+from shardwright_operator.observe.measurement import Load, Measurement, load_of
 from shardwright_operator.status.conditions import Condition
 from shardwright_planner import Plan
 from shardwright_planner.wording import range_text, time_text
@@ -73,7 +73,7 @@ def _differences(plan: Plan, measured: Mapping[str, Any]) -> Iterator[str]:
     length = measured.get("maxModelLength")
     if length and length != plan.max_model_length:
         yield f"the longest request has {length:,} tokens, {plan.max_model_length:,} were planned"
-    load = _load(measured)
+    load = load_of(measured)
     if load is None or not is_planned_load(plan, load):
         return
     if load.preemptions:
@@ -94,7 +94,7 @@ def _agreements(plan: Plan, measured: Mapping[str, Any]) -> Iterator[str]:
     tokens = measured.get("kvCacheTokens")
     if tokens:
         yield f"the KV cache holds {tokens:,} tokens, {plan.kv_cache_tokens:,} were planned"
-    load = _load(measured)
+    load = load_of(measured)
     if load is None:
         return
     if not is_planned_load(plan, load):
@@ -106,11 +106,6 @@ def _agreements(plan: Plan, measured: Mapping[str, Any]) -> Iterator[str]:
             f"time per output token is {time_text(load.time_per_output_token_ms)} with {load.running:g} "
             f"requests, {range_text(bounds)} was predicted for {plan.goal.concurrency}"
         )
-
-
-def _load(measured: Mapping[str, Any]) -> Load | None:
-    wire = measured.get("load")
-    return load_from_wire(wire) if isinstance(wire, Mapping) else None
 
 
 def _off(found: float, planned: float) -> str:

@@ -145,7 +145,7 @@ def test_refusal_is_told_from_silence(
     async def fetch(*_: object) -> Mapping[str, Any]:
         raise error
 
-    monkeypatch.setattr(explain, "_fetch", fetch)
+    monkeypatch.setattr("shardwright_operator.cli.live._read_resource", fetch)
     answer = run("explain", "llama")
 
     assert (answer.code, answer.out, answer.err) == (2, "", f"shardwright: {said}\n")
