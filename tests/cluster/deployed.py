@@ -12,7 +12,7 @@ from control_plane.client import ApiError, Client, Json
 from control_plane.cluster import Cluster
 from control_plane.waiting import PATIENCE_S, wait_for
 from operator_process import MDEP, OperatorAccount, running_operator
-from shardwright_operator.threaded import ThreadedOperator
+from threaded_operator import ThreadedOperator
 
 SETS = "statefulsets.apps"
 POLICIES = "networkpolicies.networking.k8s.io"

@@ -27,7 +27,7 @@ from control_plane.cluster import Cluster
 from control_plane.waiting import wait_served
 from shardwright_operator.reconciler import Decide
 from shardwright_operator.settings import Settings
-from shardwright_operator.threaded import ThreadedOperator
+from threaded_operator import ThreadedOperator
 
 ROOT = Path(__file__).parents[2]
 CRD = ROOT / "crds" / "shardwright.dev_modeldeployments.yaml"

@@ -14,7 +14,7 @@ from control_plane.client import Client, Json
 from control_plane.cluster import Cluster
 from deployed import FOUND_405B, NCCL_DEBUG, Deployed
 from operator_process import crd, operator, operator_account
-from shardwright_operator.threaded import ThreadedOperator
+from threaded_operator import ThreadedOperator
 
 __all__ = ["crd", "operator", "operator_account"]
 

@@ -19,7 +19,7 @@ from operator_process import OperatorAccount, crd, grant_account, running_operat
 from published_crds import kueue_workload, volcano_pod_group
 from shardwright_operator.api.constants import Annotation
 from shardwright_operator.api.gang import GANG_APIS, Gang
-from shardwright_operator.threaded import ThreadedOperator
+from threaded_operator import ThreadedOperator
 
 __all__ = ["crd"]
 

@@ -22,7 +22,7 @@ from deployed import (
 )
 from operator_process import MDEP, OperatorAccount, crd, operator_account, operator_process, running_operator
 from pod_trace import PodTrace
-from shardwright_operator.threaded import ThreadedOperator
+from threaded_operator import ThreadedOperator
 from written import described, writes_of
 
 __all__ = ["crd", "leave_no_demand", "operator_account"]

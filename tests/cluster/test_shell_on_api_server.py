@@ -25,7 +25,7 @@ from shardwright_operator.decide.drift import needed_write
 from shardwright_operator.observe.observed import Observed
 from shardwright_operator.observe.views import ChildKind
 from shardwright_operator.settings import Settings
-from shardwright_operator.threaded import ThreadedOperator
+from threaded_operator import ThreadedOperator
 
 pytestmark = pytest.mark.cluster
 

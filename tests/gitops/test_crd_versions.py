@@ -23,7 +23,7 @@ from operator_process import (
     operator_account,
     running_operator,
 )
-from shardwright_operator.threaded import ThreadedOperator
+from threaded_operator import ThreadedOperator
 
 __all__ = ["crd", "operator_account"]
 

@@ -10,7 +10,7 @@ from control_plane.nodes import delete_nodes, make_nodes
 from kstatus import Status, statuses
 from operator_process import crd, operator, operator_account
 from recorded_life import Life, Stage
-from shardwright_operator.threaded import ThreadedOperator
+from threaded_operator import ThreadedOperator
 
 __all__ = ["crd", "operator", "operator_account"]
 

@@ -51,7 +51,7 @@ class ThreadedOperator:
 
     def wait_ready(self) -> None:
         """Wait until it leads and works; raises TimeoutError."""
-        assert self._loop is not None  # noqa: S101 - set before the thread says that it has started
+        assert self._loop is not None
         ready = self.operator.ready.wait()
         asyncio.run_coroutine_threadsafe(ready, self._loop).result(self._timeout_s)
 
