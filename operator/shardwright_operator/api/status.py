@@ -185,13 +185,14 @@ def cut_to_bounds(status: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _cut(value: Any, schema: Schema) -> Any:
+    # Plain JSON types only: a test against the abstract ones would be half of this.
     if isinstance(value, str):
         limit = schema.get("maxLength", len(value))
         return value if len(value) <= limit else value[: max(0, limit - 3)] + "..."[:limit]
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):
         properties = schema.get("properties", {})
         return {key: _cut(child, properties.get(key, {})) for key, child in value.items()}
-    if isinstance(value, Sequence):
+    if isinstance(value, (list, tuple)):
         items = [_cut(item, schema.get("items", {})) for item in value]
         return _unique(items, schema.get(LIST_MAP_KEYS, ()))[: schema.get("maxItems", len(items))]
     return value

@@ -18,8 +18,9 @@ from shardwright_operator.cli.pod_changes import pod_changes
 from shardwright_operator.decide.drift import difference
 from shardwright_operator.decide.history import read_history
 from shardwright_operator.decide.record import Record
-from shardwright_operator.decide.room import Need, Room
+from shardwright_operator.decide.room import Room
 from shardwright_operator.decide.target import DecideSettings, Target, choose_target
+from shardwright_operator.observe.need import Need
 from shardwright_operator.observe.observed import Observed
 from shardwright_operator.observe.views import GANG_KINDS, ChildKind, Key
 from shardwright_operator.settings import installed_version

@@ -11,11 +11,13 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from itertools import islice
 
 from shardwright_operator.api.pod_spec import SchedulingSpec
 from shardwright_operator.build.revision import Revision
 from shardwright_operator.decide.delay import spread
-from shardwright_operator.decide.room import Need, Room
+from shardwright_operator.decide.room import Room
+from shardwright_operator.observe.need import Need
 from shardwright_operator.observe.observed import CapacityView, Demand, Observed
 from shardwright_operator.observe.views import PodView
 
@@ -99,7 +101,7 @@ class Admission:
             return ""
         given_back = room.more(_held(pods))
         rivals = self._rivals(capacity, self._need(revision), but=index)
-        return next((self._name(d) for d in rivals if given_back.fits(_need_of(d))), "")
+        return next((self._name(d) for d in rivals if given_back.fits(d.need)), "")
 
     def release_in_s(self, index: int, revision: Revision, pods: Sequence[PodView]) -> float | None:
         """Seconds until a half-made group may give its nodes back; None if it is whole or has none.
@@ -145,7 +147,7 @@ class Admission:
             demand
             for demand in capacity.demands
             if not (demand.key == self._observed.key and (demand.group == but or not demand.admitted))
-            and _overlap(mine, capacity.ground.reach(demand.pool, demand.scheduling), need, demand)
+            and _overlap(mine, demand.need.reach(capacity.ground), need, demand.need)
         ]
 
     def _is_older(self, demand: Demand) -> bool:
@@ -163,10 +165,10 @@ class Admission:
         """
         room = _room(capacity)
         ours = tuple(self._let_in.values())
-        if _is_plenty(room, [*map(_need_of, demands), *ours, need]):
+        if _is_plenty(room, [*(demand.need for demand in demands), *ours, need]):
             return room
         for demand in sorted(demands, key=lambda d: (not d.admitted, d.created_at, d.key, d.group)):
-            theirs = _need_of(demand)
+            theirs = demand.need
             in_vain = demand.since is not None and self._now - demand.since > timedelta(seconds=RELEASE_S)
             if (demand.admitted and not in_vain) or (not demand.admitted and room.fits(theirs)):
                 room = room.less(theirs)
@@ -186,21 +188,19 @@ def _is_plenty(room: Room, needs: Sequence[Need]) -> bool:
     """Whether every pod of all would find a node to itself: the common case, told without placing any."""
     if any(need.scheduling.topology_key for need in needs):
         return False
-    common = frozenset.intersection(*(need.reach(room.ground) for need in needs))
+    # Most ask the same and have one set in common; hundreds at once would else be intersected one by one.
+    common = frozenset.intersection(*{need.reach(room.ground) for need in needs})
     most = max(need.pod_gpus for need in needs)
-    whole = sum(free >= most and name in common for name, free in room.free.items())
-    return whole >= sum(need.pods for need in needs)
+    wanted = sum(need.pods for need in needs)
+    whole = (name for name, free in room.free.items() if free >= most and name in common)
+    return sum(1 for _ in islice(whole, wanted)) == wanted
 
 
-def _overlap(mine: frozenset[str], theirs: frozenset[str], need: Need, demand: Demand) -> bool:
+def _overlap(mine: frozenset[str], theirs: frozenset[str], need: Need, other: Need) -> bool:
     """Whether two want the same nodes; of nodes that do not exist yet, those with the same GPU."""
     if mine and theirs:
         return mine is theirs or not mine.isdisjoint(theirs)
-    return demand.pool.name in {need.pool.name, ""}
-
-
-def _need_of(demand: Demand) -> Need:
-    return Need(pods=demand.pods, pod_gpus=demand.pod_gpus, pool=demand.pool, scheduling=demand.scheduling)
+    return other.pool.name in {need.pool.name, ""}
 
 
 def _held(pods: Iterable[PodView]) -> Counter[str]:

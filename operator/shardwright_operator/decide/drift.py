@@ -31,13 +31,15 @@ _IDENTITY = frozenset({"apiVersion", "kind"})
 
 def difference(desired: Any, live: Any, path: str = "") -> str | None:
     """First difference between a desired value and the live one, or None when the live one satisfies it."""
+    # Most of a live object is as it was applied. What is wholly so is told at once; only where the server has
+    # added defaults is it gone into, field by field.
+    if desired == live or (desired == "" and live is None):
+        return None
     # Plain JSON types only: a test against the abstract ones would be a fifth of a pass's time.
     if isinstance(desired, dict):
         return _mapping_difference(desired, live, path)
-    if isinstance(desired, list | tuple):
+    if isinstance(desired, (list, tuple)):
         return _list_difference(desired, live, path)
-    if desired == live or (desired == "" and live is None):
-        return None
     if ".env[" in path:
         # The words end in the log, and a user may have put a password into a plain variable.
         return f"{path}: wanted another value"
@@ -79,12 +81,13 @@ def body_digest(child: ChildView) -> str:
 
 
 def _child_difference(manifest: Mapping[str, Any], child: ChildView) -> str | None:
+    live = child.body
     for name, value in manifest.items():
         if name in _IDENTITY:
             continue
         if name == "metadata":
             value = {k: v for k, v in value.items() if k not in {"name", "namespace"}}  # noqa: PLW2901
-        if found := difference(value, child.body.get(name), name):
+        if found := difference(value, live.get(name), name):
             return found
     return None
 

@@ -5,29 +5,12 @@ and the topology key, and nothing of CPU, memory or other affinities: it may say
 no, and the group then waits with the scheduler's own words.
 """
 
-from collections import defaultdict
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 
-from shardwright_operator.api.pod_spec import SchedulingSpec
-from shardwright_operator.build.pool import PoolSelection
+from shardwright_operator.observe.need import Need
 from shardwright_operator.observe.pools import Ground
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Need:
-    """Pods of one group that each need a node of their own with so many free GPUs."""
-
-    pods: int
-    pod_gpus: int
-    pool: PoolSelection
-    scheduling: SchedulingSpec
-    but_on: frozenset[str] = field(default_factory=frozenset)
-    """Nodes that have a member of the group already."""
-
-    def reach(self, ground: Ground) -> frozenset[str]:
-        """Nodes that the pods may use, full ones too."""
-        return ground.reach(self.pool, self.scheduling) - self.but_on
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,16 +23,25 @@ class Room:
     @classmethod
     def of(cls, ground: Ground, taken: Mapping[str, int]) -> "Room":
         """The room that is left when ``taken`` GPUs are held."""
-        left = ((name, node.gpus - taken.get(name, 0)) for name, node in ground.nodes.items())
-        return cls(ground=ground, free={name: free for name, free in left if free > 0})
+        free = dict(ground.gpus)
+        for name in taken.keys() & free.keys():
+            free[name] -= taken[name]
+            if free[name] <= 0:
+                del free[name]
+        return cls(ground=ground, free=free)
 
     def fitting(self, need: Need) -> int:
         """Nodes that could take a pod each, in the topology domain that has most of them."""
         return max(map(len, self._domains(need)), default=0)
 
     def fits(self, need: Need) -> bool:
-        """Whether all of the pods would find a node."""
-        return self.fitting(need) >= need.pods
+        """Whether all of the pods would find a node; no more nodes are looked at than that takes."""
+        found: Counter[str] = Counter()
+        for _, domain in self._usable(need):
+            found[domain] += 1
+            if found[domain] >= need.pods:
+                return True
+        return need.pods <= 0
 
     def less(self, need: Need) -> "Room":
         """The room that is left when the need is met as far as it can be, on the fullest nodes first."""
@@ -69,12 +61,17 @@ class Room:
         return replace(self, free={**self.free, **{n: self.free.get(n, 0) + g for n, g in known.items()}})
 
     def _domains(self, need: Need) -> list[list[str]]:
-        """Nodes with enough free GPUs, by the value of the topology key; all in one when there is no key."""
-        usable, key = need.reach(self.ground), need.scheduling.topology_key
+        """Nodes with enough free GPUs, by the value of the topology key."""
         domains: defaultdict[str, list[str]] = defaultdict(list)
+        for name, domain in self._usable(need):
+            domains[domain].append(name)
+        return list(domains.values())
+
+    def _usable(self, need: Need) -> Iterator[tuple[str, str]]:
+        """Nodes with enough free GPUs, and their topology domains; all are in one when there is no key."""
+        reach, key = need.reach(self.ground), need.scheduling.topology_key
         for name, free in self.free.items():
-            if free >= need.pod_gpus and name in usable:
+            if free >= need.pod_gpus and name in reach:
                 domain = "" if key is None else self.ground.nodes[name].labels.get(key)
                 if domain is not None:
-                    domains[domain].append(name)
-        return list(domains.values())
+                    yield name, domain

@@ -5,10 +5,12 @@ would wait for ever. So each sees the other's demand: pods that its sets want an
 groups that it holds back.
 """
 
+import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
+from itertools import chain
 from typing import Any
 
 from pydantic import ValidationError
@@ -16,6 +18,7 @@ from pydantic import ValidationError
 from shardwright_operator.api.constants import Annotation, GroupPhase, Reason
 from shardwright_operator.api.pod_spec import SchedulingSpec
 from shardwright_operator.build.pool import PoolSelection
+from shardwright_operator.observe.need import Need
 from shardwright_operator.observe.observed import Demand
 from shardwright_operator.observe.pools import selection_of
 from shardwright_operator.observe.views import ChildKind, ChildView, Key, PodView, ResourceView
@@ -39,7 +42,7 @@ class DemandBook:
 
     def demands(self) -> tuple[Demand, ...]:
         """Demands of all resources."""
-        return tuple(demand for each in self._current().values() for demand in each)
+        return tuple(chain.from_iterable(self._current().values()))
 
     def waiting(self) -> frozenset[Key]:
         """Resources with groups that are held back until there are GPUs."""
@@ -96,7 +99,7 @@ def demands_of(
 
 
 def _pods(demands: Iterable[Demand]) -> int:
-    return sum(demand.pods for demand in demands)
+    return sum(demand.need.pods for demand in demands)
 
 
 def _demand(
@@ -106,10 +109,12 @@ def _demand(
         key=resource.key,
         group=group,
         created_at=resource.created_at,
-        pods=pods,
-        pod_gpus=pod_gpus,
-        pool=_pool(str((resource.status.get("plan") or {}).get("gpu", ""))),
-        scheduling=_scheduling(resource.spec.get("scheduling")),
+        need=Need(
+            pods=pods,
+            pod_gpus=pod_gpus,
+            pool=_pool(str((resource.status.get("plan") or {}).get("gpu", ""))),
+            scheduling=_scheduling(json.dumps(resource.spec.get("scheduling"), sort_keys=True)),
+        ),
         admitted=admitted,
         since=since,
     )
@@ -145,9 +150,10 @@ def _pool(gpu: str) -> PoolSelection:
         return PoolSelection()
 
 
-def _scheduling(raw: object) -> SchedulingSpec:
-    """Where the resource's pods may run; anywhere if that cannot be read."""
+@lru_cache(maxsize=256)
+def _scheduling(text: str) -> SchedulingSpec:
+    """Where the resource's pods may run, by that part of its spec as JSON; anywhere if it cannot be read."""
     try:
-        return SchedulingSpec.model_validate(raw or {})
+        return SchedulingSpec.model_validate(json.loads(text) or {})
     except (ValidationError, ValueError):
         return SchedulingSpec()

@@ -5,9 +5,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from shardwright_operator.api.gang import Gang
-from shardwright_operator.api.pod_spec import SchedulingSpec
-from shardwright_operator.build.pool import PoolSelection
 from shardwright_operator.observe.measurement import Measurement
+from shardwright_operator.observe.need import Need
 from shardwright_operator.observe.pools import Ground
 from shardwright_operator.observe.views import (
     ChildKind,
@@ -30,10 +29,7 @@ class Demand:
     group: int
     created_at: datetime
     """Of the resource: the older one comes first."""
-    pods: int
-    pod_gpus: int
-    pool: PoolSelection
-    scheduling: SchedulingSpec
+    need: Need
     admitted: bool
     """Whether its sets want the pods; if not, the group waits for its turn."""
     since: datetime | None = None

@@ -89,12 +89,16 @@ class Ground:
 
     def __init__(self, nodes: Iterable[NodeView]) -> None:
         self.nodes: Mapping[str, NodeView] = {node.name: node for node in nodes}
-        self._answers: list[tuple[PoolSelection, SchedulingSpec, frozenset[str]]] = []
+        self.gpus: Mapping[str, int] = {node.name: node.gpus for node in self.nodes.values()}
+        self._answers: list[tuple[tuple[PoolSelection, SchedulingSpec], frozenset[str]]] = []
 
     def reach(self, pool: PoolSelection, scheduling: SchedulingSpec) -> frozenset[str]:
         """Names of the nodes that pods with this selection may use, full ones too."""
-        for asked, under, answer in self._answers:
-            if asked == pool and under == scheduling:
+        question = (pool, scheduling)
+        for place, (asked, answer) in enumerate(self._answers):
+            if asked == question:
+                # Tuples compare the very same objects by identity, and who asks next mostly has these.
+                self._answers[place] = (question, answer)
                 return answer
         answer = frozenset(
             node.name
@@ -102,7 +106,7 @@ class Ground:
             if (not pool.terms or any(node.labels.get(term.key) in term.values for term in pool.terms))
             and not _unusable(node, scheduling, gpu_of(node.labels))
         )
-        self._answers.append((pool, scheduling, answer))
+        self._answers.append((question, answer))
         return answer
 
 

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
-from functools import cached_property
 from typing import Any, NamedTuple
 
 from shardwright_operator.api.constants import ConditionType, Role
@@ -114,7 +113,7 @@ class JobView:
     """Why it failed."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ChildView:
     """An owned object other than a pod. Its body is packed: it is needed only to look for drift."""
 
@@ -141,9 +140,9 @@ class ChildView:
     job: JobView | None = None
     packed_body: bytes = b""
 
-    @cached_property
+    @property
     def body(self) -> Mapping[str, Any]:
-        """The live object less status and managed fields."""
+        """The live object less status and managed fields; kept unpacked it would be many times as large."""
         return json.loads(zlib.decompress(self.packed_body)) if self.packed_body else {}
 
 
