@@ -1,6 +1,7 @@
 """What the chart renders, for both modes and with everything on, and what it refuses."""
 
 import os
+import re
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ import yaml
 pytestmark = pytest.mark.cluster
 
 ROOT = Path(__file__).parents[2]
+CHART = ROOT / "charts" / "shardwright"
 GOLDEN = Path(__file__).parent / "golden"
 
 EVERYTHING = """\
@@ -20,15 +22,28 @@ image: {repository: mirror/shardwright, digest: "sha256:%s"}
 imagePullSecrets: [{name: pull}]
 serviceAccount: {annotations: {a: b}}
 operator: {workers: 4, resyncInterval: 60, logFormat: text, logLevel: debug, defaultImage: "mirror/vllm:v1"}
+commonLabels: {team: inference}
+deploymentAnnotations: {a: b}
 podAnnotations: {a: b}
 podLabels: {c: d}
+strategy: {type: Recreate}
+extraVolumes: [{name: certificates, configMap: {name: certificates}}]
+extraVolumeMounts: [{name: certificates, mountPath: /etc/ssl/mirror, readOnly: true}]
 nodeSelector: {e: f}
 tolerations: [{key: g, operator: Exists}]
 affinity: {nodeAffinity: {}}
 topologySpreadConstraints: [{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: ScheduleAnyway}]
 priorityClassName: high
 extraEnv: [{name: HTTPS_PROXY, value: "proxy:3128"}]
-metrics: {service: {port: 9999, annotations: {h: i}}, serviceMonitor: {enabled: true, labels: {j: k}}}
+metrics:
+  service: {port: 9999, annotations: {h: i}}
+  serviceMonitor:
+    enabled: true
+    scrapeTimeout: 10s
+    labels: {j: k}
+    relabelings: [{action: labeldrop, regex: pod}]
+    metricRelabelings: [{action: drop, sourceLabels: [__name__], regex: ".*_created"}]
+  prometheusRule: {enabled: true, labels: {l: m}}
 podDisruptionBudget: {enabled: true}
 gang: {kubernetes: true, volcano: true, kueue: true}
 networkPolicy: {enabled: true, metricsFrom: [{namespaceSelector: {matchLabels: {team: monitoring}}}]}
@@ -96,6 +111,8 @@ def test_crd_is_the_generated_one(helm, flags: tuple[str, ...], annotations: dic
         pytest.param("operator.logLevel=loud", "logLevel", id="not one of"),
         pytest.param("image.digest=latest", "digest", id="malformed digest"),
         pytest.param("watchNamespaces={Not_A_Name}", "watchNamespaces", id="malformed namespace"),
+        pytest.param("commonLabels.helm\\.sh/chart=mine", "helm.sh/chart", id="a label of the chart's own"),
+        pytest.param("extraVolumes[0].emptyDir.sizeLimit=1Mi", "extraVolumes", id="volume without a name"),
     ],
 )
 def test_values_that_the_chart_does_not_know_are_refused(helm, setting: str, message: str) -> None:
@@ -104,15 +121,27 @@ def test_values_that_the_chart_does_not_know_are_refused(helm, setting: str, mes
     assert message in result.stderr
 
 
-def test_service_monitor_without_its_service_is_refused(helm) -> None:
-    result = helm(
-        "template",
-        "demo",
-        "CHART",
-        "--set",
-        "metrics.serviceMonitor.enabled=true,metrics.service.enabled=false",
-    )
-    assert "metrics.serviceMonitor.enabled needs metrics.service.enabled" in result.stderr
+@pytest.mark.parametrize("kind", ["serviceMonitor", "prometheusRule"])
+def test_what_reads_metrics_is_refused_without_their_service(helm, kind: str) -> None:
+    switches = f"metrics.{kind}.enabled=true,metrics.service.enabled=false"
+    result = helm("template", "demo", "CHART", "--set", switches)
+    assert f"metrics.{kind}.enabled needs metrics.service.enabled" in result.stderr
+
+
+def test_alerts_and_readme_name_metrics_that_there_are(helm) -> None:
+    from shardwright_operator.metrics import Metrics
+
+    metrics = Metrics()
+    metrics.watch(version="1", depth=lambda: 0, waiting=lambda: 0, resources=lambda: iter(()))
+    exposed = set(re.findall(r"^# TYPE (\S+)", metrics.expose().decode(), re.MULTILINE))
+    result = helm("template", "demo", "CHART", "--set", "metrics.prometheusRule.enabled=true")
+    (rule,) = (d for d in documents(result.stdout) if d["kind"] == "PrometheusRule")
+    alerts = [alert["expr"] for group in rule["spec"]["groups"] for alert in group["rules"]]
+    readme = (CHART / "README.md").read_text().partition("## Metrics")[2]
+
+    assert set(re.findall(r"shardwright_\w+", " ".join(alerts))) <= exposed
+    assert set(re.findall(r"shardwright_\w+", readme)) == {n for n in exposed if not n.endswith("_created")}
+    assert all('job="demo-shardwright-metrics",namespace="default"' in alert for alert in alerts)
 
 
 def test_namespaced_mode_grants_nothing_on_the_cluster(helm) -> None:
@@ -150,7 +179,7 @@ def test_every_flag_of_the_deployment_is_one_of_the_operator(helm) -> None:
 
 
 def test_versions_agree() -> None:
-    chart = yaml.safe_load((ROOT / "charts" / "shardwright" / "Chart.yaml").read_text())
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert chart["appVersion"] == project["version"]
 
