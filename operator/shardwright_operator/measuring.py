@@ -1,33 +1,37 @@
-"""Asks running engines about themselves: one of each resource, once a minute, and nothing that costs them
-work.
+"""Asks running engines about themselves, one of each resource, and downloads how far they are: once a minute,
+and nothing that costs them work.
 
-It goes straight to the pod's API port, where the engine's metrics are. The NetworkPolicy leaves that port
-open; a resource whose ``network.clients`` do not count the operator in is simply not measured. No answer is
-no news.
+It goes straight to the pod's API port, where the engine's metrics are, or to that of the download's launcher.
+NetworkPolicies leave these ports open; a resource whose ``network.clients`` do not count the operator in is
+simply not measured. No answer is no news.
 """
 
 import asyncio
 import json
 import logging
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Protocol
 
 import aiohttp
 
+from shardwright_operator.launcher.progress import METRIC
 from shardwright_operator.measure_text import sample_of
 from shardwright_operator.measure_window import Window
 from shardwright_operator.observe.measurement import Measurement
-from shardwright_operator.observe.views import Key, PodView
+from shardwright_operator.observe.views import Key, LoaderView, PodView
 
 TIMEOUT_S = 2.0
 AT_ONCE = 8
 LARGEST_ANSWER_BYTES = 8 * 1024**2
 
+_PROGRESS = re.compile(rf"^{METRIC} (\d{{1,18}})$", re.MULTILINE)
+
 log = logging.getLogger(__name__)
 
 
 class Engines(Protocol):
-    """Where engines are found and their answers are kept: the store."""
+    """Where engines and downloads are found and their answers are kept: the store."""
 
     def serving_leaders(self) -> Iterable[PodView]:
         """One serving rank 0 of each resource."""
@@ -37,9 +41,17 @@ class Engines(Protocol):
         """Keep a measurement; whether it is news."""
         ...
 
+    def telling_loaders(self) -> Iterable[LoaderView]:
+        """Pods of downloads that can be asked how far they are."""
+        ...
+
+    def loaded(self, key: Key, uid: str, bytes_there: int) -> bool:
+        """Keep the bytes that a download's pod tells; whether that is news."""
+        ...
+
 
 class Measurer:
-    """A loop over all engines that spreads its requests over each round."""
+    """A loop over all engines and downloads that spreads its requests over each round."""
 
     def __init__(self, engines: Engines, enqueue: Callable[[Key], None]) -> None:
         self._engines = engines
@@ -60,33 +72,42 @@ class Measurer:
                 await self.round(session, interval_s)
 
     async def round(self, session: aiohttp.ClientSession, seconds: float) -> None:
-        """Ask each engine once, spread over so many seconds."""
+        """Ask each engine and each download once, spread over so many seconds."""
         leaders = [pod for pod in self._engines.serving_leaders() if pod.address and pod.api_port]
-        self._forget_all_but({pod.uid for pod in leaders})
-        pause_s = seconds / max(1, len(leaders))
+        asked: tuple[PodView | LoaderView, ...] = (*leaders, *self._engines.telling_loaders())
+        self._forget_all_but({pod.uid for pod in asked})
+        pause_s = seconds / max(1, len(asked))
         async with asyncio.TaskGroup() as group:
-            for pod in leaders:
-                group.create_task(self._ask(session, pod))
+            for pod in asked:
+                look = self._measure(session, pod) if isinstance(pod, PodView) else self._weigh(session, pod)
+                group.create_task(self._ask(pod, look))
                 await asyncio.sleep(pause_s)
-        if not leaders:
+        if not asked:
             await asyncio.sleep(seconds)
 
-    async def _ask(self, session: aiohttp.ClientSession, pod: PodView) -> None:
+    async def _ask(self, pod: PodView | LoaderView, look: Awaitable[None]) -> None:
         try:
-            await self._measure(session, pod)
+            await look
         except (aiohttp.ClientError, OSError, ValueError) as error:
             self._complain(pod, str(error) or type(error).__name__)
         except Exception:
             # One odd answer must not end the operator.
-            log.exception("an engine's answer could not be read", extra={"key": str(pod.key)})
+            log.exception("a pod's answer could not be read", extra={"key": str(pod.key), "pod": pod.name})
+        else:
+            self._silent.discard(pod.uid)
+
+    async def _weigh(self, session: aiohttp.ClientSession, pod: LoaderView) -> None:
+        found = _PROGRESS.search(await _get(session, f"{_base(pod.address, pod.progress_port)}/metrics"))
+        if found is None:
+            raise ValueError("does not say how many bytes are there")
+        if self._engines.loaded(pod.key, pod.uid, int(found[1])):
+            self._enqueue(pod.key)
 
     async def _measure(self, session: aiohttp.ClientSession, pod: PodView) -> None:
-        host = f"[{pod.address}]" if ":" in pod.address else pod.address
-        base = f"http://{host}:{pod.api_port}"
+        base = _base(pod.address, pod.api_port)
         text = await _get(session, f"{base}/metrics")
         if pod.uid not in self._lengths:
             self._lengths[pod.uid] = await _model_length(session, base)
-        self._silent.discard(pod.uid)
         sample = sample_of(text)
         load = self._windows.setdefault(pod.uid, Window()).add(sample, asyncio.get_running_loop().time())
         found = Measurement(
@@ -103,17 +124,25 @@ class Measurer:
         if self._engines.measured(pod.key, found):
             self._enqueue(pod.key)
 
-    def _complain(self, pod: PodView, why: str) -> None:
+    def _complain(self, pod: PodView | LoaderView, why: str) -> None:
         """Say once of each pod that it does not answer."""
         if pod.uid not in self._silent:
             self._silent.add(pod.uid)
             extra = {"key": str(pod.key), "pod": pod.name, "why": why}
-            log.info("an engine cannot be measured", extra=extra)
+            log.info(
+                "%s cannot be measured",
+                "an engine" if isinstance(pod, PodView) else "a download",
+                extra=extra,
+            )
 
     def _forget_all_but(self, uids: set[str]) -> None:
         self._windows = {uid: window for uid, window in self._windows.items() if uid in uids}
         self._lengths = {uid: length for uid, length in self._lengths.items() if uid in uids}
         self._silent &= uids
+
+
+def _base(address: str, port: int) -> str:
+    return f"http://[{address}]:{port}" if ":" in address else f"http://{address}:{port}"
 
 
 async def _get(session: aiohttp.ClientSession, url: str) -> str:

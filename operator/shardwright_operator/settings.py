@@ -67,7 +67,9 @@ class Settings(BaseModel):
         300.0, ge=1, description="seconds between live lists that repair lost events"
     )
     measure_interval_s: float = Field(
-        60.0, ge=0, description="seconds between looks at an engine's metrics; 0 never looks"
+        60.0,
+        ge=0,
+        description="seconds between looks at an engine's metrics and a download's progress; 0 never looks",
     )
     leader_election: bool = Field(True, description="take a Lease before doing anything")
     lease_name: str = Field("shardwright-operator", min_length=1, description="name of the Lease")

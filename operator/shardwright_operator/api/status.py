@@ -90,6 +90,13 @@ class DownloadStatus(ApiRecord):
     completion_time: Time | None = Field(default=None, description="When it was complete.")
     failures: Count | None = Field(default=None, description="Attempts that failed.")
     bytes: Count | None = Field(default=None, description="Size of the checkpoint as planned.")
+    bytes_downloaded: Count | None = Field(
+        default=None, description="Bytes that are on the claim, as the running download told last."
+    )
+    percent: Annotated[int, Field(ge=0, le=100)] | None = Field(
+        default=None,
+        description="The same in percent of the size, 99 at most while it goes on.",
+    )
     reason: Term | None = Field(default=None, description="Why it does not go on, in one word.")
     message: Message | None = Field(default=None, description="Where it stands, for people.")
 

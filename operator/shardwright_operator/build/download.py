@@ -28,6 +28,9 @@ CONTAINER = "download"
 COMPONENT = "download"
 ATTEMPTS = 6
 SCRATCH = "20Gi"
+PROGRESS_PORT = 29_610
+PROGRESS_PORT_NAME = "progress"
+"""The launcher tells there how many bytes have come."""
 
 
 def download_spec(
@@ -115,7 +118,8 @@ def _container(spec: ModelDeploymentSpec, image: str, security: Manifest) -> Man
     # repositories.
     words += ["--exclude", "original/*", "--exclude", "metal/*", "--local-dir", model_argument(spec)]
     if spec.engine.uses_launcher:
-        words = ["python3", f"{FOLDER}/{PROGRAM}", "--folder", model_argument(spec), "--", *words]
+        own = ["--folder", model_argument(spec), "--progress-port", str(PROGRESS_PORT)]
+        words = ["python3", f"{FOLDER}/{PROGRAM}", *own, "--", *words]
     env = {entry["name"]: entry for entry in (*cache_environment(), *source_environment(spec))}
     env |= {variable.name: variable.to_wire() for variable in spec.engine.env or ()}
     found: Manifest = {
@@ -137,6 +141,9 @@ def _container(spec: ModelDeploymentSpec, image: str, security: Manifest) -> Man
         ],
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }
+    if spec.engine.uses_launcher:
+        port = {"name": PROGRESS_PORT_NAME, "containerPort": PROGRESS_PORT, "protocol": "TCP"}
+        found["ports"] = [port]
     if spec.engine.image_pull_policy:
         found["imagePullPolicy"] = spec.engine.image_pull_policy.value
     return found

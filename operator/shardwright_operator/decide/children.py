@@ -8,7 +8,7 @@ from shardwright_operator.api.pod_spec import NetworkSpec
 from shardwright_operator.build.disruption_budget import disruption_budget
 from shardwright_operator.build.download import job_name
 from shardwright_operator.build.launcher import launcher_config, launcher_configs
-from shardwright_operator.build.network_policy import network_policy
+from shardwright_operator.build.network_policy import download_policy, network_policy
 from shardwright_operator.build.owner import Owner
 from shardwright_operator.build.revision import Revision
 from shardwright_operator.build.service import client_service, ranks_service
@@ -32,6 +32,12 @@ def shared_writes(
         if scene.child(ChildKind.CONFIG_MAP, config) is None:
             yield scene.write(launcher_config(owner, config))
     yield scene.write(client_service(owner))
+    if scene.target.download is not None:
+        job = job_name(owner, scene.target.download)
+        if network is not None:
+            yield scene.write(download_policy(owner, job, network))
+        elif scene.child(ChildKind.NETWORK_POLICY, job) is None:
+            yield scene.write(download_policy(owner, job, _NOBODY))
     for group, pods in members.items():
         yield scene.write(ranks_service(owner, group))
         if network is not None:
@@ -78,7 +84,7 @@ def _pod_of(revision: Revision) -> Mapping[str, object] | None:
 
 
 def attached_names(owner: Owner, revision: Revision) -> set[str]:
-    """Names of what a revision's pods need besides: the launcher's ConfigMap and the download's Job."""
+    """Names of what a revision's pods need besides: the launcher's ConfigMap, the download's Job."""
     jobs = set() if revision.download is None else {job_name(owner, revision.download)}
     return _launchers((revision,)) | jobs
 

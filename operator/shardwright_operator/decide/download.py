@@ -140,13 +140,21 @@ def _under_way(name: str, bytes_: int, job: JobView, pods: Sequence[LoaderView])
         if reason is not None:
             text = f"pod {current.name}: {current.waiting.reason}: {current.waiting.message}"
             return _stuck(name, bytes_, job, reason, text)
+    there = next((pod.bytes_there for pod in reversed(pods) if pod.bytes_there is not None), None)
     text = f"downloading {bytes_ / GIB:.0f} GiB"
+    if there is not None:
+        text += f", of which {there / GIB:.1f} ({_percent(there, bytes_)} %) are there,"
     if job.started:
         text += f" since {job.started}"
     if job.failures:
         _, why = _last_attempt(pods)
         text += f", attempt {job.failures + 1} of {ATTEMPTS + 1}; the last one failed: {why or 'unseen'}"
-    return _stuck(name, bytes_, job, Reason.DOWNLOADING, text)
+    return _stuck(name, bytes_, job, Reason.DOWNLOADING, text, there=there)
+
+
+def _percent(there: int, bytes_: int) -> int:
+    """Whole percents. The Hub may hold more than the weights that were planned with: done is for the Job."""
+    return min(99, there * 100 // max(1, bytes_))
 
 
 def _last_attempt(pods: Sequence[LoaderView]) -> tuple[Reason, str]:
@@ -184,14 +192,25 @@ def _waiting(
 
 
 def _stuck(
-    name: str, bytes_: int, job: JobView, reason: Reason, text: str, *, stalled: bool = False
+    name: str,
+    bytes_: int,
+    job: JobView,
+    reason: Reason,
+    text: str,
+    *,
+    stalled: bool = False,
+    there: int | None = None,
 ) -> Download:
     return Download(
         job=name,
         condition=Condition(type=ConditionType.MODEL_DOWNLOADED, status=False, reason=reason, message=text),
         problem=Problem(reason=reason, message=f"download {name}: {text}", stalled=stalled),
-        status=_wire(name, bytes_, job, reason, text),
+        status=_wire(name, bytes_, job, reason, text) | _progress(there, bytes_),
     )
+
+
+def _progress(there: int | None, bytes_: int) -> dict[str, int]:
+    return {} if there is None else {"bytesDownloaded": there, "percent": _percent(there, bytes_)}
 
 
 def _wire(name: str, bytes_: int, job: JobView, reason: Reason, text: str) -> dict[str, Any]:

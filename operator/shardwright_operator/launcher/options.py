@@ -81,6 +81,7 @@ def parser() -> argparse.ArgumentParser:
         "--termination-log", default="/dev/termination-log", metavar="FILE", help="where last words go"
     )
     life.add_argument("--folder", metavar="DIR", help="folder whose size the last words tell, of a download")
+    life.add_argument("--progress-port", type=int, metavar="PORT", help="port at which that size is told")
     life.add_argument("command", nargs="*", help=argparse.SUPPRESS)
     return found
 

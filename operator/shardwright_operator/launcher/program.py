@@ -19,6 +19,7 @@ from shardwright_operator.launcher.last_words import Output, leave, message
 from shardwright_operator.launcher.options import parse
 from shardwright_operator.launcher.peers import Group, LeaderWatch, WorkerWatch
 from shardwright_operator.launcher.preflight import say
+from shardwright_operator.launcher.progress import ProgressServer, bytes_in
 from shardwright_operator.launcher.reasons import LauncherError
 from shardwright_operator.launcher.stall import StallWatch
 from shardwright_operator.launcher.start import Start, answers, patience_s
@@ -171,6 +172,11 @@ class _Run:
                 self._watches.append(self._group)
             except OSError as error:
                 say(f"peers are not watched: port {options.peer_port}: {error}")
+        if options.folder is not None and options.progress_port is not None:
+            try:
+                ProgressServer(Path(options.folder), options.progress_port)
+            except OSError as error:
+                say(f"progress is not told: port {options.progress_port}: {error}")
         if options.port is not None and "stall" not in skipped:
             self._watches.append(StallWatch(options.port, options.stall_timeout, self._judge))
 
@@ -198,7 +204,7 @@ class _Run:
         if self._stopped_by and self._verdict is None:
             return 128 - code if code < 0 else code
         verdict = self._verdict or self._cause(code)
-        if self._options.folder is not None and (there := _bytes_in(Path(self._options.folder))):
+        if self._options.folder is not None and (there := bytes_in(Path(self._options.folder))):
             verdict = LauncherError(verdict.reason, f"{verdict.text}; {there / GIB:.1f} GiB are there by now")
         say(f"{verdict.reason}: {verdict.text}")
         leave(
@@ -233,19 +239,6 @@ class _Run:
         if missing and reason in {reasons.RENDEZVOUS_TIMEOUT, reasons.UNKNOWN}:
             how += f"; never heard from rank {', '.join(map(str, missing))}"
         return LauncherError(reason, f"{how}: {line}" if line else how)
-
-
-def _bytes_in(folder: Path) -> int:
-    """Bytes of all files in a folder, of unfinished ones what has been written of them."""
-    total = 0
-    for root, _, names in os.walk(folder):
-        for name in names:
-            try:
-                found = (Path(root) / name).lstat()
-            except OSError:
-                continue
-            total += min(found.st_size, found.st_blocks * 512)
-    return total
 
 
 def _memory_kills() -> int:

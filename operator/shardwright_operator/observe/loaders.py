@@ -37,10 +37,24 @@ class LoaderBook:
         if deleted:
             return self.remove(view)
         old = self._loaders[view.key].get(view.uid)
+        if old is not None:
+            view = replace(view, bytes_there=old.bytes_there)
         self._loaders[view.key][view.uid] = view
         if old is not None and replace(old, resource_version=view.resource_version) == view:
             return _NOTHING
         return frozenset({view.key})
+
+    def telling(self) -> Iterator[LoaderView]:
+        """Those that can be asked how far they are."""
+        return (v for v in self.views() if v.phase == "Running" and v.address and v.progress_port)
+
+    def has_told(self, key: Key, uid: str, bytes_there: int) -> bool:
+        """Keep what one of them has told; whether it is news."""
+        old = self._loaders.get(key, {}).get(uid)
+        if old is None or old.bytes_there == bytes_there:
+            return False
+        self._loaders[key][uid] = replace(old, bytes_there=bytes_there)
+        return True
 
     def remove(self, view: LoaderView) -> frozenset[Key]:
         """Forget a pod that is gone."""

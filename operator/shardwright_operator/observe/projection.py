@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from shardwright_operator.api.constants import GPU_RESOURCE, GROUP, KIND, Annotation, Label, Role
 from shardwright_operator.api.gang import kind_of
+from shardwright_operator.build.download import PROGRESS_PORT_NAME
 from shardwright_operator.build.ports import block_of
 from shardwright_operator.build.service import API_PORT_NAME
 from shardwright_operator.observe.views import (
@@ -136,6 +137,8 @@ def project_loader(body: Mapping[str, Any]) -> LoaderView | None:
         waiting=_waiting(containers),
         last_exit=_last_exit(containers),
         unschedulable=_unschedulable(status),
+        address=status.get("podIP") or "",
+        progress_port=_port(body.get("spec") or {}, PROGRESS_PORT_NAME),
     )
 
 
@@ -180,7 +183,7 @@ def project_pod(body: Mapping[str, Any]) -> PodView | None:
         unschedulable=_unschedulable(status),
         disruption=disrupted.get("reason", "") if disrupted.get("status") == "True" else "",
         address=status.get("podIP") or "",
-        api_port=_api_port(body.get("spec") or {}),
+        api_port=_port(body.get("spec") or {}, API_PORT_NAME),
         running_since=_running_since(containers),
     )
 
@@ -223,9 +226,9 @@ def resource_version(body: Mapping[str, Any]) -> int:
     return _integer(body["metadata"].get("resourceVersion")) or 0
 
 
-def _api_port(spec: Mapping[str, Any]) -> int:
+def _port(spec: Mapping[str, Any], name: str) -> int:
     ports = (port for container in spec.get("containers") or () for port in container.get("ports") or ())
-    return next((port.get("containerPort", 0) for port in ports if port.get("name") == API_PORT_NAME), 0)
+    return next((port.get("containerPort", 0) for port in ports if port.get("name") == name), 0)
 
 
 def _running_since(containers: Any) -> datetime | None:

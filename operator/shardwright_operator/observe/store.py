@@ -129,6 +129,14 @@ class Store:
         self._measured[key] = measurement
         return True
 
+    def telling_loaders(self) -> Iterator[LoaderView]:
+        """Pods of downloads that can be asked how far they are."""
+        return self._loaders.telling()
+
+    def loaded(self, key: Key, uid: str, bytes_there: int) -> bool:
+        """Keep what a download's pod has told; whether it is news."""
+        return self._loaders.has_told(key, uid, bytes_there)
+
     def _look(self, key: Key) -> tuple[ResourceView | None, Iterable[ChildView], Iterable[PodView]]:
         children, pods = self._children.get(key, {}), self._pods.get(key, {})
         return self._resources.by_key.get(key), children.values(), pods.values()

@@ -237,6 +237,12 @@ class LoaderView:
     waiting: Waiting | None = None
     last_exit: ContainerExit | None = None
     unschedulable: str = ""
+    address: str = ""
+    """IP address; empty until it has one."""
+    progress_port: int = 0
+    """Port at which it tells how many bytes are there; 0 without a launcher."""
+    bytes_there: int | None = None
+    """What it told last."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ from kubernetes.client import V1Job
 from shardwright_operator.api.errors import SpecError
 from shardwright_operator.api.v1alpha1 import parse_spec
 from shardwright_operator.build.download import download_job, job_name
+from shardwright_operator.build.network_policy import download_policy
 from shardwright_operator.build.owner import Manifest, Owner
 from shardwright_operator.build.pool import PoolSelection
 from shardwright_operator.build.template import render_download, render_templates
@@ -47,7 +48,7 @@ def test_job_is_a_job(owner: Owner) -> None:
 
     assert [*container["command"], *container["args"]] == [
         *("python3", "/opt/shardwright/launcher.py"),
-        *("--folder", "/models/hub/meta-llama/Llama-3.1-405B-Instruct/v1", "--"),
+        *("--folder", "/models/hub/meta-llama/Llama-3.1-405B-Instruct/v1", "--progress-port", "29610", "--"),
         *("hf", "download", "meta-llama/Llama-3.1-405B-Instruct", "--revision", "v1"),
         *("--exclude", "original/*", "--exclude", "metal/*"),
         *("--local-dir", "/models/hub/meta-llama/Llama-3.1-405B-Instruct/v1"),
@@ -68,6 +69,39 @@ def test_no_service_selects_the_downloads_pods(owner: Owner) -> None:
     assert "shardwright.dev/role" not in labels
     assert "shardwright.dev/group-index" not in labels
     assert labels["app.kubernetes.io/managed-by"] == "shardwright"
+
+
+@pytest.mark.parametrize(
+    ("clients", "ingress"),
+    [
+        pytest.param(None, [{"ports": [{"port": "progress", "protocol": "TCP"}]}], id="everybody"),
+        pytest.param([], [], id="nobody"),
+        pytest.param(
+            [{"namespaceSelector": {"matchLabels": {"name": "shardwright"}}}],
+            [
+                {
+                    "ports": [{"port": "progress", "protocol": "TCP"}],
+                    "from": [{"namespaceSelector": {"matchLabels": {"name": "shardwright"}}}],
+                }
+            ],
+            id="a namespace",
+        ),
+    ],
+)
+def test_who_may_ask_how_far_it_is(owner: Owner, clients: list[object] | None, ingress: list[object]) -> None:
+    raw = changed(network={} if clients is None else {"clients": clients})
+    pods = made(owner, raw)["template"]
+    spec = download_policy(owner, "job", parse_spec(raw).network)["spec"]
+
+    assert spec["ingress"] == ingress
+    assert spec["podSelector"]["matchLabels"].items() <= pods["metadata"]["labels"].items()
+    (container,) = pods["spec"]["containers"]
+    assert container["ports"] == [{"name": "progress", "containerPort": 29610, "protocol": "TCP"}]
+
+
+def test_without_a_launcher_nobody_tells(owner: Owner) -> None:
+    (container,) = made(owner, changed(engine={"launcher": False}))["template"]["spec"]["containers"]
+    assert "ports" not in container
 
 
 def test_ranks_start_offline_from_the_folder(owner: Owner, two_nodes: Plan) -> None:

@@ -25,7 +25,7 @@ from shardwright_operator.build.disruption_budget import disruption_budget
 from shardwright_operator.build.download import download_job
 from shardwright_operator.build.launcher import config_name, launcher_config
 from shardwright_operator.build.network import group_network
-from shardwright_operator.build.network_policy import network_policy
+from shardwright_operator.build.network_policy import download_policy, network_policy
 from shardwright_operator.build.owner import Manifest, Owner
 from shardwright_operator.build.pool import PoolSelection
 from shardwright_operator.build.revision import Revision, named, to_manifest
@@ -213,11 +213,15 @@ def test_cached_model_is_as_reviewed(
     owner: Owner, pool: PoolSelection, two_nodes: Plan, make_revision: Callable[..., Revision]
 ) -> None:
     revision = make_revision(CACHED, two_nodes, owner, pool)
-    spec = render_download(parse_spec(CACHED), owner)
-    assert spec is not None
-    job = download_job(owner, spec, retry="")
+    spec = parse_spec(CACHED)
+    pods = render_download(spec, owner)
+    assert pods is not None
+    job = download_job(owner, pods, retry="")
     V1Job.model_validate(job)
-    check("cached-model", [launcher_config(owner, config_name(owner)), job, dict(revision.leader_template)])
+    policy = download_policy(owner, job["metadata"]["name"], spec.network)
+    V1NetworkPolicy.model_validate(policy)
+    config = launcher_config(owner, config_name(owner))
+    check("cached-model", [config, policy, job, dict(revision.leader_template)])
 
 
 def test_revision_is_as_reviewed(

@@ -38,18 +38,20 @@ def ended(type_: str, message: str = "") -> dict[str, Any]:
     return {"conditions": [{"type": type_, "status": "True", "message": message}]}
 
 
-def show_pod(world: SimulatedWorld, **status: Any) -> None:
+def show_pod(world: SimulatedWorld, *, version: int = 999_999, **status: Any) -> None:
     """What a watch shows of the Job's pod; the simulated kubelets would run it to a good end."""
     job = job_of(world)
-    labels = job["spec"]["template"]["metadata"]["labels"]
+    template = job["spec"]["template"]
+    labels = template["metadata"]["labels"]
     metadata = {
         "name": f"{job['metadata']['name']}-x1y2z",
         "namespace": NAMESPACE,
         "uid": "loader",
-        "resourceVersion": "999999",
+        "resourceVersion": str(version),
         "labels": {**labels, "batch.kubernetes.io/job-name": job["metadata"]["name"]},
     }
-    world.tell({"kind": "Pod", "metadata": metadata, "spec": {}, "status": status}, deleted=False)
+    spec = {"containers": template["spec"]["containers"]}
+    world.tell({"kind": "Pod", "metadata": metadata, "spec": spec, "status": status}, deleted=False)
 
 
 def container(**state: Any) -> dict[str, Any]:
@@ -87,6 +89,33 @@ def test_no_group_before_the_model_is_there(world: SimulatedWorld) -> None:
             "message": "the model is on the shared claim",
         },
     }
+
+
+def test_progress_is_told_and_is_no_event(world: SimulatedWorld) -> None:
+    planned = world.status["plan"]["weightsBytes"]
+    report(world, ready=1, active=1)
+    show_pod(world, phase="Running", podIP="10.0.0.7", **container(running={}))
+    world.settle()
+    (pod,) = world.store.telling_loaders()
+    assert (pod.address, pod.progress_port) == ("10.0.0.7", 29610)
+    assert "percent" not in world.status["model"]["download"], "it has not been asked yet"
+
+    events = len(world.events)
+    seen = []
+    for there in (0, planned // 4, planned + 2**30):
+        assert world.store.loaded(world.key, pod.uid, there)
+        assert not world.store.loaded(world.key, pod.uid, there), "no news twice"
+        world.settle()
+        download = world.status["model"]["download"]
+        seen.append((download["bytes"], download["bytesDownloaded"], download["percent"]))
+    assert seen == [(planned, 0, 0), (planned, planned // 4, 25), (planned, planned + 2**30, 99)]
+    assert "downloading 15 GiB, of which 16.0 (99 %) are there, since 2026-" in download["message"]
+    assert len(world.events) == events
+
+    show_pod(world, version=1_000_000, phase="Failed", **container(terminated={"exitCode": 1}))
+    world.settle()
+    assert list(world.store.telling_loaders()) == []
+    assert world.status["model"]["download"]["percent"] == 99, "the next attempt goes on from there"
 
 
 def test_user_ids_are_left_to_the_cluster() -> None:

@@ -1,7 +1,9 @@
 """The life of a container under the launcher: exit codes, signals, output and last words."""
 
+import http.client
 import os
 import signal
+import socket
 import sys
 import time
 from pathlib import Path
@@ -52,6 +54,30 @@ def test_a_download_that_breaks_off_tells_how_much_is_there(launch: Launch, tmp_
     assert words.splitlines()[0].endswith("; 0.2 GiB are there by now")
     _, words = launch("--folder", str(tmp_path / "nowhere"), engine=engine).end()
     assert "GiB" not in words
+
+
+def test_a_download_tells_how_much_is_there(launch: Launch, tmp_path: Path, free_port: int) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "weights").write_bytes(b"w" * 123_456)
+    options = ("--folder", str(folder), "--progress-port", str(free_port))
+    running = launch(*options, engine="print('downloading', flush=True); import time; time.sleep(60)")
+    running.await_log("downloading")
+    asked = http.client.HTTPConnection("127.0.0.1", free_port, timeout=5)
+    asked.request("GET", "/metrics")
+    answer = asked.getresponse()
+
+    assert (answer.status, answer.read().decode()) == (200, "shardwright_download_bytes 123456\n")
+    asked.close()
+
+
+def test_a_progress_port_that_is_taken_does_not_end_the_download(launch: Launch, tmp_path: Path) -> None:
+    with socket.create_server(("", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        options = ("--folder", str(tmp_path), "--progress-port", port)
+        running = launch(*options, engine="print('done')")
+        running.end()
+    assert "done" in running.logged()
 
 
 def test_last_words_hold_head_and_tail_and_no_secret(launch: Launch) -> None:

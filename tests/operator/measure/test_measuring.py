@@ -3,15 +3,17 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterable
 from datetime import UTC, datetime
+from pathlib import Path
 
 import aiohttp
 import pytest
 from aiohttp import web
 
 from shardwright_operator.api.constants import Role
+from shardwright_operator.launcher.progress import ProgressServer
 from shardwright_operator.measuring import Measurer
 from shardwright_operator.observe.measurement import Measurement
-from shardwright_operator.observe.views import Key, PodView
+from shardwright_operator.observe.views import Key, LoaderView, PodView
 
 READY = datetime(2030, 1, 1, 0, 2, tzinfo=UTC)
 METRICS = 'vllm:cache_config_info{block_size="16",num_gpu_blocks="100"} 1.0\n'
@@ -38,9 +40,11 @@ def leader(name: str, port: int, *, address: str = "127.0.0.1") -> PodView:
 class Engines:
     """What the store is to the loop."""
 
-    def __init__(self, *leaders: PodView) -> None:
+    def __init__(self, *leaders: PodView, loaders: Iterable[LoaderView] = ()) -> None:
         self.leaders = leaders
+        self.loaders = loaders
         self.found: dict[Key, Measurement] = {}
+        self.bytes: dict[str, int] = {}
 
     def serving_leaders(self) -> Iterable[PodView]:
         return self.leaders
@@ -48,6 +52,14 @@ class Engines:
     def measured(self, key: Key, measurement: Measurement) -> bool:
         news = self.found.get(key) != measurement
         self.found[key] = measurement
+        return news
+
+    def telling_loaders(self) -> Iterable[LoaderView]:
+        return self.loaders
+
+    def loaded(self, key: Key, uid: str, bytes_there: int) -> bool:
+        news = self.bytes.get(uid) != bytes_there
+        self.bytes[uid] = bytes_there
         return news
 
 
@@ -120,3 +132,44 @@ async def test_interval_of_nothing_asks_never() -> None:
         async with asyncio.timeout(0.2):
             await Measurer(engines, lambda _key: None).run(0)
     assert engines.found == {}
+
+
+def loader(name: str, port: int) -> LoaderView:
+    return LoaderView(
+        key=Key("models", name),
+        name=f"{name}-download-x-y",
+        uid=f"uid-{name}",
+        resource_version=1,
+        job=f"{name}-download-x",
+        created_at=READY,
+        phase="Running",
+        address="127.0.0.1",
+        progress_port=port,
+    )
+
+
+async def test_downloads_are_asked_how_far_they_are(
+    tmp_path: Path, engine: tuple[int, list[str]], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Two downloads that tell, one that is an engine by mistake, and one that is not there."""
+    (tmp_path / "half").mkdir()
+    (tmp_path / "half" / "weights.incomplete").write_bytes(b"w" * 8192)
+    half, none = ProgressServer(tmp_path / "half", 0), ProgressServer(tmp_path / "none", 0)
+    loaders = [
+        loader("half", half.port),
+        loader("none", none.port),
+        loader("odd", engine[0]),
+        loader("dead", 1),
+    ]
+    engines, enqueued = Engines(loaders=loaders), []
+    measurer = Measurer(engines, enqueued.append)
+    with caplog.at_level("INFO"):
+        await one_round(measurer)
+        await one_round(measurer)
+    half.close()
+    none.close()
+
+    assert engines.bytes == {"uid-half": 8192, "uid-none": 0}
+    assert sorted(enqueued) == [Key("models", "half"), Key("models", "none")]
+    told = [r.getMessage() for r in caplog.records if r.name == "shardwright_operator.measuring"]
+    assert told == ["a download cannot be measured"] * 2, "said once of each"
