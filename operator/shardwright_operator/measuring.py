@@ -11,7 +11,7 @@ import json
 import logging
 import re
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import aiohttp
 
@@ -24,6 +24,7 @@ from shardwright_operator.observe.views import Key, LoaderView, PodView
 TIMEOUT_S = 2.0
 AT_ONCE = 8
 LARGEST_ANSWER_BYTES = 8 * 1024**2
+LARGEST_REFUSAL_BYTES = 65_536
 
 _PROGRESS = re.compile(rf"^{METRIC} (\d{{1,18}})$", re.MULTILINE)
 
@@ -50,6 +51,13 @@ class Engines(Protocol):
         ...
 
 
+class _Facts(NamedTuple):
+    """What stays as it is while an engine lives, and is asked for once."""
+
+    model_length: int | None
+    takes_chat: bool | None
+
+
 class Measurer:
     """A loop over all engines and downloads that spreads its requests over each round."""
 
@@ -57,7 +65,7 @@ class Measurer:
         self._engines = engines
         self._enqueue = enqueue
         self._windows: dict[str, Window] = {}
-        self._lengths: dict[str, int | None] = {}
+        self._facts: dict[str, _Facts] = {}
         self._silent: set[str] = set()
 
     async def run(self, interval_s: float) -> None:
@@ -106,8 +114,11 @@ class Measurer:
     async def _measure(self, session: aiohttp.ClientSession, pod: PodView) -> None:
         base = _base(pod.address, pod.api_port)
         text = await _get(session, f"{base}/metrics")
-        if pod.uid not in self._lengths:
-            self._lengths[pod.uid] = await _model_length(session, base)
+        if pod.uid not in self._facts:
+            self._facts[pod.uid] = _Facts(
+                await _model_length(session, base), await _takes_chat(session, base)
+            )
+        facts = self._facts[pod.uid]
         sample = sample_of(text)
         load = self._windows.setdefault(pod.uid, Window()).add(sample, asyncio.get_running_loop().time())
         found = Measurement(
@@ -117,7 +128,8 @@ class Measurer:
             kv_cache_blocks=sample.kv_cache_blocks,
             kv_block_tokens=sample.kv_block_tokens,
             kv_cache_tokens=sample.kv_cache_tokens,
-            max_model_length=self._lengths.get(pod.uid),
+            max_model_length=facts.model_length,
+            chat_template=facts.takes_chat,
             startup_s=_startup_s(pod),
             load=load,
         )
@@ -137,7 +149,7 @@ class Measurer:
 
     def _forget_all_but(self, uids: set[str]) -> None:
         self._windows = {uid: window for uid, window in self._windows.items() if uid in uids}
-        self._lengths = {uid: length for uid, length in self._lengths.items() if uid in uids}
+        self._facts = {uid: facts for uid, facts in self._facts.items() if uid in uids}
         self._silent &= uids
 
 
@@ -163,6 +175,22 @@ async def _model_length(session: aiohttp.ClientSession, base: str) -> int | None
     except (ValueError, LookupError, TypeError):
         return None
     return length if isinstance(length, int) and length > 0 else None
+
+
+async def _takes_chat(session: aiohttp.ClientSession, base: str) -> bool | None:
+    """Whether the model's tokenizer, or the spec, has a chat template; None when that is not told.
+
+    A chat of one word is turned into tokens, which is no work for the engine. The route needs no API key.
+    """
+    chat = {"messages": [{"role": "user", "content": "hello"}]}
+    try:
+        async with session.post(f"{base}/tokenize", json=chat, allow_redirects=False) as answer:
+            if answer.status == 200:
+                return True
+            said = (await answer.content.read(LARGEST_REFUSAL_BYTES)).decode(errors="replace")
+    except (aiohttp.ClientError, TimeoutError):
+        return None
+    return False if answer.status == 400 and "chat template" in said else None
 
 
 def _startup_s(pod: PodView) -> int | None:

@@ -123,6 +123,7 @@ class Reason(StrEnum):
     # the plan against the running engine
     AS_PLANNED = "AsPlanned"
     DIFFERS_FROM_PLAN = "DiffersFromPlan"
+    NO_CHAT_TEMPLATE = "NoChatTemplate"
     # a group's way up and down
     STARTING = "Starting"
     GROUPS_READY = "GroupsReady"
@@ -132,6 +133,7 @@ class Reason(StrEnum):
     SCALING_DOWN = "ScalingDown"
     DRAINING = "Draining"
     FORMING = "Forming"
+    IMAGES_DIFFER = "ImagesDiffer"
     GROUP_READY = "GroupReady"
     PROGRESS_DEADLINE_EXCEEDED = "ProgressDeadlineExceeded"
     BACKING_OFF = "BackingOff"

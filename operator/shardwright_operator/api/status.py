@@ -134,6 +134,11 @@ class MeasuredStatus(ApiRecord):
     )
     planned_kv_cache_tokens: Count | None = Field(default=None, description="The same as planned.")
     max_model_length: Count | None = Field(default=None, description="Longest request in tokens.")
+    chat_template: bool | None = Field(
+        default=None,
+        description="Whether there is a chat template, of the tokenizer or of model.chatTemplateRef; without "
+        "one chat requests are refused.",
+    )
     startup_seconds: Count | None = Field(
         default=None, description="From the start of rank 0's container to its readiness."
     )

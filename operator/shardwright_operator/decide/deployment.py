@@ -27,7 +27,7 @@ from shardwright_operator.decide.obstacles import (
 from shardwright_operator.decide.progress import Progress, progress_of
 from shardwright_operator.decide.scene import GroupStep, Scene
 from shardwright_operator.decide.target import DecideSettings
-from shardwright_operator.decide.transitions import arrivals, transition_events
+from shardwright_operator.decide.transitions import arrivals, chat_refused, transition_events
 from shardwright_operator.observe.observed import Observed
 from shardwright_operator.status.conditions import Condition
 from shardwright_operator.status.group import GroupState
@@ -282,6 +282,11 @@ def _report(
         stages=stages,
         confirm=tuple(claim for step in steps for claim in step.confirm),
         status=None if status == old else status,
-        events=(*arrivals(old, status), *told, *transition_events(old, status, told=told)),
+        events=(
+            *arrivals(old, status),
+            *told,
+            *transition_events(old, status, told=told),
+            *chat_refused(old, status),
+        ),
         requeue_after_s=min(times, default=None),
     )

@@ -18,7 +18,7 @@ from shardwright_operator.decide.failure import Failure, find_failure
 from shardwright_operator.decide.record import Record
 from shardwright_operator.decide.scene import GroupStep
 from shardwright_operator.decide.standing import Standing
-from shardwright_operator.decide.waiting import Sight, waiting_state
+from shardwright_operator.decide.waiting import Sight, differing_images, waiting_state
 from shardwright_operator.observe.views import PodView
 from shardwright_operator.status.group import GroupState
 
@@ -179,9 +179,9 @@ def _served_since(group: Standing, uid: str, pod: PodView) -> datetime | None:
 def _watch(group: Standing, record: Record, members: int) -> GroupStep:
     """The state of a group that is up, in words, and nothing to do."""
     if group.serves(members):
-        state = group.state(
-            GroupPhase.READY, Reason.GROUPS_READY, "serves requests", record=record, members=members
-        )
+        differing = differing_images(group.pods)
+        text = f"serves requests; {differing}" if differing else "serves requests"
+        state = group.state(GroupPhase.READY, Reason.GROUPS_READY, text, record=record, members=members)
         return GroupStep(state=state)
     revision = group.revision
     waiting = waiting_state(

@@ -47,6 +47,17 @@ def transition_events(
         )
 
 
+def chat_refused(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Event]:
+    """An Event when an engine turns out to have no chat template: it serves, and refuses every chat."""
+    before, now = (status.get("measured") or {} for status in (old, new))
+    if now.get("chatTemplate") is False and before.get("chatTemplate") is not False:
+        text = (
+            "the engine refuses chat requests: the model's tokenizer has no chat template; if it is to chat, "
+            "put one into a ConfigMap and name it in spec.model.chatTemplateRef"
+        )
+        yield Event(type=EventType.WARNING, reason=str(Reason.NO_CHAT_TEMPLATE), message=text)
+
+
 def arrivals(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Event]:
     """An Event for each group that serves now and did not, unless Ready is about to tell of the last one."""
     if any(c["type"] == ConditionType.READY and c["status"] == "True" for c in new.get("conditions") or ()):

@@ -10,6 +10,7 @@ from shardwright_operator.observe.views import PodView
 
 _VOLUME = re.compile(r"persistentvolumeclaim|volume", re.IGNORECASE)
 """The scheduler speaks of claims that are missing, unbound, or bound to another zone."""
+_DIGEST = "@sha256:"
 _GATED = "scheduling gates"
 """In the scheduler's words about a pod that a queue, such as Kueue, has not let in yet."""
 
@@ -89,7 +90,29 @@ def _forming(sight: Sight) -> WaitingState:
         text = f"rank {_ranks(unready) or '0'} is not ready any more{f' (node {where})' if where else ''}"
         return WaitingState(phase=GroupPhase.DEGRADED, reason=Reason.GROUP_DEGRADED, message=text)
     text = f"all {sight.members} ranks run; waiting for rank {_ranks(unready)} to be ready"
+    if differing := differing_images(sight.pods):
+        return WaitingState(
+            phase=GroupPhase.FORMING, reason=Reason.IMAGES_DIFFER, message=f"{text}; {differing}"
+        )
     return WaitingState(phase=GroupPhase.FORMING, reason=Reason.FORMING, message=text)
+
+
+def differing_images(pods: Sequence[PodView]) -> str:
+    """What is to be said of ranks that run different builds of one image; empty when they do not.
+
+    A tag that moved between two pulls, or that a node had kept from before: such engines may not understand
+    each other (gpustack issue 2691). An image that was loaded by hand has no digest to be compared.
+    """
+    found = [(pod.node_rank, *pod.image_id.partition(_DIGEST)) for pod in pods]
+    repositories, digests = {repository for _, repository, _, _ in found}, {digest for *_, digest in found}
+    if len(repositories) != 1 or "" in digests or len(digests) < 2:
+        return ""
+    told = ", ".join(f"{digest[:12]} on rank {rank}" for rank, _, _, digest in found)
+    repository = repositories.pop()
+    return (
+        f"the ranks run different builds of {repository} ({told}): "
+        "give spec.engine.image by digest, or a tag that never moves"
+    )
 
 
 def _pause_reason(pod: PodView) -> Reason:

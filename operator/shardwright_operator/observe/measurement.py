@@ -10,7 +10,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-_FIXED = ("kvCacheBlocks", "kvBlockTokens", "kvCacheTokens", "maxModelLength", "startupSeconds")
+_FIXED = (
+    "kvCacheBlocks",
+    "kvBlockTokens",
+    "kvCacheTokens",
+    "maxModelLength",
+    "chatTemplate",
+    "startupSeconds",
+)
 
 MATERIAL = 0.15
 """Relative difference of a value under load from which on it is news."""
@@ -62,6 +69,8 @@ class Measurement:
     kv_block_tokens: int | None = None
     kv_cache_tokens: int | None = None
     max_model_length: int | None = None
+    chat_template: bool | None = None
+    """Whether it takes chat requests; None when it did not say."""
     startup_s: int | None = None
     load: Load | None = None
 
@@ -93,6 +102,7 @@ class Measurement:
             "kvBlockTokens": self.kv_block_tokens,
             "kvCacheTokens": self.kv_cache_tokens,
             "maxModelLength": self.max_model_length,
+            "chatTemplate": self.chat_template,
             "startupSeconds": self.startup_s,
             "load": None if self.load is None else self.load.to_wire(),
         }

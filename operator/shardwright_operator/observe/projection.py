@@ -185,6 +185,7 @@ def project_pod(body: Mapping[str, Any]) -> PodView | None:
         address=status.get("podIP") or "",
         api_port=_port(body.get("spec") or {}, API_PORT_NAME),
         running_since=_running_since(containers),
+        image_id=next((c.get("imageID") or "" for c in containers), ""),
     )
 
 

@@ -214,6 +214,8 @@ class PodView:
     """Port of the engine's API, which only a leader has."""
     running_since: datetime | None = None
     """Start of its first container, while that runs."""
+    image_id: str = ""
+    """What the kubelet says it runs, as ``REPOSITORY@sha256:DIGEST`` for an image that was pulled."""
 
     @property
     def ready(self) -> bool:

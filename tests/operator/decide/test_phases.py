@@ -8,7 +8,7 @@ import pytest
 from shardwright_operator.api.constants import Role
 from shardwright_operator.decide.cause import cause_of
 from shardwright_operator.decide.failure import find_failure
-from shardwright_operator.decide.waiting import Sight, waiting_state
+from shardwright_operator.decide.waiting import Sight, differing_images, waiting_state
 from shardwright_operator.observe.views import ContainerExit, Key, PodView, Waiting
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -119,6 +119,19 @@ UNREADY: dict[str, Any] = {"ready_since": None}
             id="all run",
         ),
         pytest.param(
+            [
+                pod(0, **UNREADY, image_id=f"docker.io/vllm/vllm-openai@sha256:{'a' * 64}"),
+                pod(1, image_id=f"docker.io/vllm/vllm-openai@sha256:{'b' * 64}"),
+            ],
+            False,
+            "Forming",
+            "ImagesDiffer",
+            "all 2 ranks run; waiting for rank 0 to be ready; the ranks run different builds of "
+            "docker.io/vllm/vllm-openai (aaaaaaaaaaaa on rank 0, bbbbbbbbbbbb on rank 1): "
+            "give spec.engine.image by digest, or a tag that never moves",
+            id="a tag moved between two pulls",
+        ),
+        pytest.param(
             [pod(0, **UNREADY), pod(1)],
             True,
             "Degraded",
@@ -156,6 +169,19 @@ def test_phases(pods: list[PodView], *, has_served: bool, phase: str, reason: st
         )
     )
     assert (state.phase, state.reason, state.message) == (phase, reason, text)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        pytest.param("x/vllm@sha256:aa", "x/vllm@sha256:aa", id="the same"),
+        pytest.param("x/vllm@sha256:aa", "", id="one is not known yet"),
+        pytest.param("x/vllm@sha256:aa", "sha256:cc", id="one was loaded by hand"),
+        pytest.param("x/vllm@sha256:aa", "mirror/vllm@sha256:bb", id="another registry counts anew"),
+    ],
+)
+def test_images_that_are_not_known_to_differ(one: str, other: str) -> None:
+    assert differing_images([pod(0, image_id=one), pod(1, image_id=other)]) == ""
 
 
 @pytest.mark.parametrize(

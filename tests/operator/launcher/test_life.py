@@ -2,8 +2,10 @@
 
 import http.client
 import os
+import shlex
 import signal
 import socket
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -159,6 +161,28 @@ print("serving"); time.sleep(60)
 
     assert running.end()[0] == 0
     assert "drained" in running.logged()
+
+
+def test_five_restarts_in_place_find_their_shared_memory_empty(mounted: Path, tmp_path: Path) -> None:
+    """Each start leaves most of a small /dev/shm full behind, as engines do that crash (llm-d issue 352)."""
+    engine = "open('/dev/shm/psm_left', 'xb').write(b'x' * 6 * 2**20); raise SystemExit('crashed')"
+    start = shlex.join(
+        [
+            *(sys.executable, str(mounted / "launcher.py"), "--shared-memory", str(8 * 2**20)),
+            *("--termination-log", str(tmp_path / "words"), "--", *_python(engine)),
+        ]
+    )
+    mount = "mount -t tmpfs -o size=8m none /dev/shm"
+    script = f"{mount} && for i in 1 2 3 4 5 6; do {start}; done; exit 0"
+    alone = ["unshare", "--user", "--map-root-user", "--mount"]
+    if subprocess.run([*alone, *mount.split()], check=False).returncode:
+        pytest.skip("this machine gives no mount namespace away, and its own /dev/shm is not ours to fill")
+    done = subprocess.run(
+        [*alone, "sh", "-c", script], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stderr.count("removed 1 leftovers from /dev/shm") == 5
+    assert done.stderr.count("crashed\n") >= 6
+    assert "No space left" not in done.stderr + (tmp_path / "words").read_text()
 
 
 def test_stop_during_patient_checks(launch: Launch) -> None:

@@ -65,17 +65,20 @@ class Engines:
 
 @pytest.fixture
 async def engine() -> AsyncIterator[tuple[int, list[str]]]:
-    """An engine that keeps the paths it was asked for; its models need a key."""
+    """An engine that keeps the paths it was asked for, and has no chat template."""
     asked: list[str] = []
 
     async def answer(request: web.Request) -> web.Response:
         asked.append(request.path)
         if request.path == "/v1/models":
             return web.json_response({"data": [{"id": "m", "max_model_len": 8192}]})
+        if request.path == "/tokenize":
+            words = "default chat template is no longer allowed, so you must provide a chat template"
+            return web.json_response({"error": {"message": words, "code": 400}}, status=400)
         return web.Response(text=METRICS)
 
     app = web.Application()
-    app.router.add_get("/{path:.*}", answer)
+    app.router.add_route("*", "/{path:.*}", answer)
     runner = web.AppRunner(app)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
@@ -105,9 +108,10 @@ async def test_news_are_enqueued_once(engine: tuple[int, list[str]]) -> None:
         kv_block_tokens=16,
         kv_cache_tokens=1600,
         max_model_length=8192,
+        chat_template=False,
         startup_s=120,
     )
-    assert asked == ["/metrics", "/v1/models", "/metrics"], "the longest request does not change"
+    assert asked == ["/metrics", "/v1/models", "/tokenize", "/metrics"], "the rest does not change"
 
 
 async def test_engines_that_do_not_answer_hold_nobody_up(
@@ -173,3 +177,35 @@ async def test_downloads_are_asked_how_far_they_are(
     assert sorted(enqueued) == [Key("models", "half"), Key("models", "none")]
     told = [r.getMessage() for r in caplog.records if r.name == "shardwright_operator.measuring"]
     assert told == ["a download cannot be measured"] * 2, "said once of each"
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "takes_chat"),
+    [
+        pytest.param(200, '{"tokens": [1], "count": 1}', True, id="it has a template"),
+        pytest.param(
+            400, '{"error": {"message": "you must provide a chat template"}}', False, id="it has none"
+        ),
+        pytest.param(400, '{"error": {"message": "no such model"}}', None, id="refused for another reason"),
+        pytest.param(404, "not found", None, id="no such route"),
+        pytest.param(401, "chat template", None, id="a key is asked for"),
+    ],
+)
+async def test_whether_an_engine_takes_chats(status: int, body: str, *, takes_chat: bool | None) -> None:
+    """Without a template every chat fails after a deployment that looks well (vllm issue 29849)."""
+
+    async def answer(request: web.Request) -> web.Response:
+        if request.path == "/tokenize":
+            assert (await request.json())["messages"] == [{"role": "user", "content": "hello"}]
+            return web.Response(text=body, status=status)
+        return web.Response(text=METRICS)
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    engines = Engines(leader("a", runner.addresses[0][1]))
+    await one_round(Measurer(engines, lambda _key: None))
+    await runner.cleanup()
+    assert engines.found[Key("models", "a")].chat_template is takes_chat

@@ -83,6 +83,19 @@ def test_engine_as_planned(world: SimulatedWorld) -> None:
     }
 
 
+def test_an_engine_that_refuses_chats_is_told_of_once(world: SimulatedWorld) -> None:
+    for _ in range(2):
+        told(world, replace(measurement(world), chat_template=False))
+    assert world.status["measured"]["chatTemplate"] is False
+    assert world.condition("Ready") == ("True", "GroupsReady"), "not every model is for chats"
+    (event,) = [e for e in world.events if e.reason == "NoChatTemplate"]
+    assert event.message.endswith("name it in spec.model.chatTemplateRef")
+
+    told(world, replace(measurement(world), chat_template=True))
+    assert world.status["measured"]["chatTemplate"] is True
+    assert len([e for e in world.events if e.reason == "NoChatTemplate"]) == 1
+
+
 @pytest.mark.parametrize(
     ("tokens", "changed", "text"),
     [
