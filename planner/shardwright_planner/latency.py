@@ -19,20 +19,20 @@ from shardwright_planner.work import Batch, StageWork, StepWork, WorkCounter
 class Calibration:
     """Efficiencies as shares of peak rates, and fixed costs in seconds."""
 
-    memory_efficiency: float = 0.876
-    cache_efficiency: float = 0.695
-    expert_memory_efficiency: float = 0.802
-    compute_efficiency: float = 0.652
+    memory_efficiency: float = 0.857
+    cache_efficiency: float = 0.710
+    expert_memory_efficiency: float = 0.805
+    compute_efficiency: float = 0.642
     narrow_efficiency: float = 0.829
-    expert_compute_efficiency: float = 0.242
-    attention_efficiency: float = 0.474
-    kernel_s: float = 4.12e-6
-    step_s: float = 421e-6
-    request_s: float = 13.4e-6
+    expert_compute_efficiency: float = 0.230
+    attention_efficiency: float = 0.438
+    kernel_s: float = 4.13e-6
+    step_s: float = 406e-6
+    request_s: float = 10.2e-6
     # Tokens agree on experts more than chance has it: n of them touch as many as n**spread that do not.
     routing_spread: float = 1.0
-    nvlink_efficiency: float = 0.622
-    reduce_latency_s: float = 7.28e-6
+    nvlink_efficiency: float = 0.783
+    reduce_latency_s: float = 6.94e-6  # per round
     pcie_reduce_latency_s: float = 20e-6
     network_reduce_latency_s: float = 60e-6
     network_efficiency: float = 0.7
@@ -40,7 +40,7 @@ class Calibration:
     send_latency_s: float = 10e-6
     front_s: float = 0.0234
     wave_share: float = (
-        0.154  # requests that meet others' prompts in one wave; closed loops keep them bunched
+        0.158  # requests that meet others' prompts in one wave; closed loops keep them bunched
     )
     token_low: float = 0.85  # ends of the predicted range, as factors of the mean
     token_high: float = 1.08
@@ -143,7 +143,7 @@ class StepClock:
             compute_s=computing,
             bound_s=bound,
             launch_s=launch + c.step_s + c.request_s * work.requests,
-            reduce_s=reduces * self._reduced_s(work.reduce_s),
+            reduce_s=reduces * self._reduced_s(work.reduce_s, work.reduce_rounds),
             send_s=work.sends * self._sent_s(work.send_s),
             exchange_s=2 * sparse * self._exchanged_s(work.exchange_s),
         )
@@ -158,7 +158,7 @@ class StepClock:
 
     def reduce_s(self, tokens: float) -> float:
         """One AllReduce of the hidden state."""
-        return self._reduced_s(self.counter.reduce_s(tokens))
+        return self._reduced_s(*self.counter.reduce(tokens))
 
     def send_s(self, tokens: float) -> float:
         """One send of hidden state and residual to the next stage."""
@@ -168,15 +168,13 @@ class StepClock:
         """One all-to-all of the routed tokens."""
         return self._exchanged_s(self.counter.exchange_s(tokens))
 
-    def _reduced_s(self, ideal: float) -> float:
+    def _reduced_s(self, ideal: float, rounds: int) -> float:
         c, layout = self.calibration, self.layout
-        if layout.tensor == 1:
-            return 0.0
         if layout.crosses_nodes:
-            return c.network_reduce_latency_s + ideal / self._network
+            return rounds * c.network_reduce_latency_s + ideal / self._network
         on_nvlink = layout.tensor <= self.setting.pool.gpu.nvlink_domain
         latency = c.reduce_latency_s if on_nvlink else c.pcie_reduce_latency_s
-        return latency + ideal / c.nvlink_efficiency
+        return rounds * latency + ideal / c.nvlink_efficiency
 
     def _sent_s(self, ideal: float) -> float:
         c = self.calibration

@@ -4,6 +4,7 @@ Kept apart from the prices so that a calibration can be fitted by pricing the sa
 Reading and arithmetic are in seconds at the data sheet's peak rates.
 """
 
+import math
 from collections import Counter
 from dataclasses import dataclass
 
@@ -47,13 +48,15 @@ class StageWork:
 class StepWork:
     """All stages of a step with what they send; seconds at line rate.
 
-    ``routed_tokens`` choose experts together: those of every data rank.
+    ``routed_tokens`` choose experts together: those of every data rank. ``reduce_rounds`` are how often the
+    ranks wait for each other in one AllReduce.
     """
 
     stages: tuple[StageWork, ...]
     requests: float
     routed_tokens: float
     reduce_s: float  # of one AllReduce
+    reduce_rounds: int
     send_s: float  # of one send
     exchange_s: float  # of one all-to-all
     sends: int
@@ -88,11 +91,13 @@ class WorkCounter:
             self._stage(kinds, counts, is_last, times, batch)
             for (counts, is_last), times in self._stages.items()
         )
+        reduce_s, rounds = self.reduce(batch.tokens)
         return StepWork(
             stages=stages,
             requests=batch.requests,
             routed_tokens=batch.tokens * layout.data,
-            reduce_s=self.reduce_s(batch.tokens),
+            reduce_s=reduce_s,
+            reduce_rounds=rounds,
             send_s=self.send_s(batch.tokens),
             exchange_s=self.exchange_s(batch.tokens),
             sends=layout.pipeline - 1,
@@ -153,14 +158,25 @@ class WorkCounter:
             expert_compute_s=expert_compute,
         )
 
-    def reduce_s(self, tokens: float) -> float:
-        """One AllReduce of the hidden state at line rate, as a ring."""
+    def reduce(self, tokens: float) -> tuple[float, int]:
+        """(seconds at line rate, rounds) of one AllReduce of the hidden state.
+
+        Over NVLink vLLM reduces small messages in one round, in which every rank reads all others' whole,
+        and larger ones in two, a share each and then all of them; elsewhere NCCL does it as a ring.
+        """
         tensor, gpu = self.layout.tensor, self.setting.pool.gpu
         if tensor == 1:
-            return 0.0
+            return 0.0, 0
         message = tokens * self.setting.model.hidden_size * self.setting.dtype_bytes
-        rate = self.setting.nic_bytes_per_s if self.layout.crosses_nodes else gpu.link_bytes_per_s(tensor)
-        return 2.0 * (tensor - 1) / tensor * message / rate
+        ring = 2.0 * (tensor - 1) / tensor * message
+        if self.layout.crosses_nodes:
+            return ring / self.setting.nic_bytes_per_s, 1
+        rate = gpu.link_bytes_per_s(tensor)
+        if tensor > gpu.nvlink_domain:
+            return ring / rate, 1
+        if message < _one_round_bytes(tensor):
+            return (tensor - 1) * message / rate, 1
+        return ring / rate, 2
 
     def send_s(self, tokens: float) -> float:
         """One send of hidden state and residual to the next stage; every tensor rank sends its share."""
@@ -191,6 +207,13 @@ class _Kind:
     narrow_s: float
     attention_s: float
     expert_compute_s: float
+
+
+def _one_round_bytes(tensor: int) -> float:
+    # csrc/custom_all_reduce.cuh; the step between the two shows in serving points of TP 4 and 8.
+    if tensor == 2:
+        return math.inf
+    return 512 * 1024 if tensor <= 4 else 256 * 1024
 
 
 LEAST_READ_BYTES = 2.0
