@@ -10,11 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from shardwright_planner.errors import PlanInputError
+from shardwright_planner.expressions import Expression, UnknownExpressionError, compile_expression
 from shardwright_planner.model import Quantization
 
 NVFP4_BYTES = 0.5 + 1 / 16
 MXFP4_BYTES = 0.5 + 1 / 32
 FIELD = "model.config.quantization_config"
+MOST_EXPRESSIONS, MOST_GLOBS = 64, 1024
 
 
 def parse_quantization(section: Mapping[str, object]) -> Quantization:
@@ -216,9 +218,17 @@ class SkipList:
     def __init__(self, entries: Sequence[str]) -> None:
         # Lists also name layers of encoders and of draft heads, whose numbers are not the decoder's.
         entries = [entry for entry in entries if not _ELSEWHERE.search(entry.partition("layers.")[0])]
-        self._expressions = [_expression(entry) for entry in entries if entry.startswith("re:")]
+        written = dict.fromkeys(entry for entry in entries if entry.startswith("re:"))
         plain = {_tail(entry) for entry in entries if not entry.startswith("re:")}
         self._globs = [entry for entry in plain if "*" in entry]
+        if len(written) > MOST_EXPRESSIONS or len(self._globs) > MOST_GLOBS:
+            raise PlanInputError(
+                field=FIELD,
+                value=f"an ignore list with {len(written)} expressions and {len(self._globs)} wildcards",
+                limit=f"the planner reads at most {MOST_EXPRESSIONS} and {MOST_GLOBS} of them",
+                remedy="name the modules, or use fewer patterns that cover more",
+            )
+        self._expressions = [_expression(entry) for entry in written]
         self._names = {entry for entry in plain if "*" not in entry}
 
     def skips(self, layer: int, module: str) -> bool:
@@ -233,14 +243,14 @@ class SkipList:
         return any(expression.match(full) for expression in self._expressions)
 
 
-def _expression(entry: str) -> re.Pattern[str]:
+def _expression(entry: str) -> Expression:
     try:
-        return re.compile(entry.removeprefix("re:"))
-    except (re.error, OverflowError, RecursionError) as error:
+        return compile_expression(entry.removeprefix("re:"))
+    except UnknownExpressionError as error:
         raise PlanInputError(
             field=FIELD,
             value=entry,
-            limit=f"an entry of its ignore list is no regular expression: {error}",
+            limit=f"an entry of its ignore list is no regular expression that can be read: {error}",
             remedy="check the config against the model's own config.json",
         ) from None
 

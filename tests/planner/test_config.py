@@ -76,6 +76,12 @@ def test_a_config_and_the_catalogue_give_the_same_facts():
             id="half an expression",
         ),
         pytest.param(
+            "quantization_config",
+            {"quant_method": "fp8", "ignore": [f"re:.*gate{number}" for number in range(65)]},
+            "model.config.quantization_config",
+            id="more expressions than anybody writes",
+        ),
+        pytest.param(
             "vision_config",
             {"depth": 24, "hidden_size": 1024, "patch_size": 2**31},
             "model.config",

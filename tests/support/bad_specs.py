@@ -106,6 +106,20 @@ BAD_SPECS = (
         server="name may not contain '..'",
     ),
     BadSpec(
+        id="revision that leaves its folder",
+        change={"model": {"revision": "refs/../../main"}},
+        field="spec.model.revision",
+        local="a reference such as refs/pr/3",
+        server="spec.model.revision",
+    ),
+    BadSpec(
+        id="revision that would be an option of the engine",
+        change={"model": {"revision": "--trust-remote-code"}},
+        field="spec.model.revision",
+        local="a reference such as refs/pr/3",
+        server="spec.model.revision",
+    ),
+    BadSpec(
         id="no model source in source",
         change={"model": {"source": {}}},
         field="spec.model.source",

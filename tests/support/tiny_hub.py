@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from urllib.parse import unquote
 
 BYTES_OF = {"BF16": 2, "F32": 4, "F16": 2, "F8_E4M3": 1, "I32": 4, "U8": 1}
 Tensors = Mapping[str, tuple[str, tuple[int, ...]]]
@@ -87,7 +88,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.hub.requests.append((self.command, path, authorization))
         parts = path.strip("/").split("/")
         if parts[:2] == ["api", "models"] and len(parts) >= 4:
-            revision = parts[5] if parts[4:5] == ["revision"] else "main"
+            revision = unquote(parts[5]) if parts[4:5] == ["revision"] else "main"
             self._model("/".join(parts[2:4]), revision, authorization, head=head)
         elif len(parts) >= 5 and parts[2] == "resolve":
             self._file("/".join(parts[:2]), parts[3], "/".join(parts[4:]), authorization, head=head)

@@ -175,6 +175,7 @@ LABEL_KEY_PATTERN = r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9
 LABEL_VALUE_PATTERN = r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$"
 ENV_NAME_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]*$"
 WORD_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
+REVISION_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9._-]*(/[A-Za-z0-9_][A-Za-z0-9._-]*)*$"
 IMAGE_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._:/@-]*$"
 VERSION_PATTERN = r"^[0-9]+\.[0-9]+(\.[0-9]+)?$"
 INTERFACE_PATTERN = r"^[=^]?[A-Za-z0-9][A-Za-z0-9._:,-]*$"
@@ -191,6 +192,7 @@ FORMS: dict[str, str] = {
     LABEL_VALUE_PATTERN: "it must be a label value: letters, digits, . _ and -",
     ENV_NAME_PATTERN: "it must be an environment variable's name: letters, digits and _",
     WORD_PATTERN: "it must be one word of letters, digits, . _ and -",
+    REVISION_PATTERN: "it must be a branch, a tag, a commit, or a reference such as refs/pr/3",
     IMAGE_PATTERN: "it must be an image reference such as vllm/vllm-openai:v0.32.0",
     VERSION_PATTERN: "it must be a version such as 0.32 or 0.32.0",
     INTERFACE_PATTERN: "it must be a network interface, or a list of them, such as eth0 or eth0,eth1",
@@ -204,3 +206,4 @@ DataKey = Annotated[str, Field(min_length=1, max_length=253, pattern=DATA_KEY_PA
 LabelKey = Annotated[str, Field(min_length=1, max_length=317, pattern=LABEL_KEY_PATTERN)]
 LabelValue = Annotated[str, Field(max_length=63, pattern=LABEL_VALUE_PATTERN)]
 Word = Annotated[str, Field(min_length=1, max_length=64, pattern=WORD_PATTERN)]
+GitReference = Annotated[str, Field(min_length=1, max_length=128, pattern=REVISION_PATTERN)]

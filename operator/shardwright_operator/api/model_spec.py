@@ -14,6 +14,7 @@ from shardwright_operator.api.fields import (
     ApiRecord,
     DataKey,
     Flag,
+    GitReference,
     ObjectName,
     Word,
     rule,
@@ -126,7 +127,9 @@ class ModelSpec(ApiRecord):
     name: Annotated[str, Field(min_length=1, max_length=256, pattern=MODEL_NAME_PATTERN)] = Field(
         description="Hub id such as meta-llama/Llama-3.1-8B-Instruct, or a path on the claim of source."
     )
-    revision: Word | None = Field(default=None, description="Branch, tag or commit on the Hub.")
+    revision: GitReference | None = Field(
+        default=None, description="Branch, tag, commit or reference such as refs/pr/3 on the Hub."
+    )
     served_name: Annotated[str, Field(min_length=1, max_length=256, pattern=MODEL_NAME_PATTERN)] | None = (
         Field(default=None, description="Model name that clients send; the value of name when absent.")
     )

@@ -35,7 +35,8 @@ def origin(spec: ModelDeploymentSpec) -> Origin:
 def model_argument(spec: ModelDeploymentSpec) -> str:
     """What ``vllm serve`` is to load: the Hub id, or a folder on the mounted claim.
 
-    A cache may serve many models in many revisions, hence each has a folder of its own.
+    A cache may serve many models in many revisions, hence each has a folder of its own, and none within
+    another's: refs and refs/pr/3 may both be there.
     """
     name = spec.model.name.strip("/")
     match origin(spec):
@@ -44,7 +45,8 @@ def model_argument(spec: ModelDeploymentSpec) -> str:
         case Origin.CACHE:
             cache = spec.storage.model_cache
             assert cache is not None  # noqa: S101 - that is what makes it the origin
-            parts = (MODEL_FOLDER, (cache.sub_path or "").strip("/"), name, revision_or_default(spec))
+            folder = _folder(revision_or_default(spec))
+            parts = (MODEL_FOLDER, (cache.sub_path or "").strip("/"), name, folder)
             return "/".join(part for part in parts if part)
         case Origin.HUB:
             return spec.model.name
@@ -53,6 +55,11 @@ def model_argument(spec: ModelDeploymentSpec) -> str:
 def revision_or_default(spec: ModelDeploymentSpec) -> str:
     """The revision to download; without one the branch that the Hub itself would take."""
     return spec.model.revision or DEFAULT_BRANCH
+
+
+def _folder(revision: str) -> str:
+    # No revision has the sign.
+    return revision.replace("/", "=")
 
 
 def revision_words(spec: ModelDeploymentSpec) -> list[str]:

@@ -122,7 +122,7 @@ def _header(file: Path) -> Mapping[str, object]:
                     return header
     except OSError as error:
         problem = error.strerror or str(error)
-    except ValueError:
+    except (ValueError, RecursionError):
         pass
     message = f"cannot read the header of {file}: {problem}."
     raise InputError(message)

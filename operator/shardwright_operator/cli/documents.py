@@ -33,7 +33,7 @@ def read_manifests(source: str) -> list[dict[str, Any]]:
         raise InputError(message) from None
     except (ValueError, KeyError) as error:
         # PyYAML's constructors raise them for a date with month 13, !!bool x, or 5000 digits.
-        message = f"{shown} has a value that YAML cannot read: {error}."
+        message = f"{shown} has a value that YAML cannot read: {_plainly(error)}."
         raise InputError(message) from None
     _check_size(documents, shown)
     documents = [item for document in documents for item in _items(document)]
@@ -64,6 +64,25 @@ def _check_size(documents: list[object], shown: str) -> None:
             left += [(item, depth + 1) for item in value]
 
 
+def parse_json(text: str | bytes, shown: str) -> Any:
+    """What a JSON text of somebody else's holds.
+
+    Raises:
+        InputError: for a text that is none, or nests so deep that Python's reader gives up.
+    """
+    try:
+        return json.loads(text)
+    except RecursionError:
+        message = f"{shown} nests deeper than any model's file does."
+    except ValueError as error:
+        message = f"{shown} is not JSON: {_plainly(error)}."
+    raise InputError(message)
+
+
+def _plainly(error: BaseException) -> str:
+    return str(error).partition(";")[0]  # after it comes what Python's developers are told
+
+
 def read_config(source: str) -> dict[str, Any]:
     """A model's config.json.
 
@@ -72,11 +91,7 @@ def read_config(source: str) -> dict[str, Any]:
     """
     path = Path(source)
     text, shown = _read(str(path / "config.json") if source != STDIN and path.is_dir() else source)
-    try:
-        config = json.loads(text)
-    except ValueError as error:
-        message = f"{shown} is not JSON: {error}."
-        raise InputError(message) from None
+    config = parse_json(text, shown)
     if not isinstance(config, dict):
         message = f"{shown} holds {described_type(config)} and no object; give a model's config.json."
         raise InputError(message)

@@ -24,6 +24,7 @@ def words(raw: dict[str, object], plan: Plan, role: Role = Role.LEADER) -> list[
     ("model", "sizes", "expected"),
     [
         pytest.param({"revision": "abc123"}, {}, ["--revision", "abc123"], id="pinned revision"),
+        pytest.param({"revision": "refs/pr/3"}, {}, ["--revision", "refs/pr/3"], id="a reference"),
         pytest.param(
             {"quantization": "fp8"}, {}, ["--quantization", "fp8"], id="engine's word for quantization"
         ),

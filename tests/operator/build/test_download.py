@@ -135,6 +135,12 @@ def test_job_is_known_by_what_it_downloads(owner: Owner, raw: dict[str, Any], *,
     assert (job_name(owner, made(owner, raw)) == job_name(owner, made(owner, CACHED))) is same
 
 
+def test_a_reference_has_a_folder_of_its_own_and_none_within_anothers(owner: Owner) -> None:
+    words = made(owner, changed(model={"revision": "refs/pr/3"}))["template"]["spec"]["containers"][0]["args"]
+    assert words[words.index("--revision") + 1] == "refs/pr/3"
+    assert words[-1] == "/models/hub/meta-llama/Llama-3.1-405B-Instruct/refs=pr=3"
+
+
 def test_names_fit(owner: Owner) -> None:
     longest = Owner(name="n" * 40, namespace="x", uid="y")
     assert len(job_name(longest, made(longest, CACHED))) <= 63

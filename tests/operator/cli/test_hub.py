@@ -257,6 +257,21 @@ def test_refusals_are_one_line(
     assert answer.err.count("\n") == 1
 
 
+def test_a_reference_with_slashes(hub: TinyHub, run: Run, tmp_path: Path) -> None:
+    hub.models[NAME] = HubModel(files=sharded(), revisions=("main", "refs/pr/3"))
+    file = tmp_path / "resource.yaml"
+    file.write_text(
+        "apiVersion: shardwright.dev/v1alpha1\nkind: ModelDeployment\nmetadata: {name: small}\nspec:\n"
+        f"  model: {{name: {NAME}, revision: refs/pr/3}}\n",
+        encoding="utf-8",
+    )
+
+    answer = run("plan", "-f", str(file), "--hub", *HARDWARE)
+
+    assert (answer.code, answer.err) == (0, "")
+    assert any(path.endswith("/revision/refs%2Fpr%2F3") for _, path, _ in hub.requests)
+
+
 def test_a_revision_that_is_not_there(hub: TinyHub, run: Run, tmp_path: Path) -> None:
     hub.models[NAME] = HubModel(files=sharded())
     file = tmp_path / "resource.yaml"

@@ -208,3 +208,40 @@ def test_yaml_that_cannot_be_used(replicas: str, said: str, run: Run, tmp_path: 
 
     assert (result.code, result.err.count("\n")) == (2, 1)
     assert said in result.err
+
+
+MERGES = "\n".join(
+    f"x{number}: &x{number} {{<<: [*x{number - 1}, *x{number - 1}, *x{number - 1}], k{number}: 1}}"
+    for number in range(1, 30)
+)
+
+
+def test_merges_of_merges_cost_nothing(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "spec.yaml"
+    file.write_text(f"x0: &x0 {{a: 1}}\n{MERGES}\n")
+
+    answer = run("plan", "-f", str(file))
+
+    assert answer.err == (
+        f"shardwright: {file} has only an object without a kind; give a ModelDeployment of "
+        "shardwright.dev/v1alpha1.\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        pytest.param('{"a":' * 100_000, "nests deeper than any model's file does.", id="levels"),
+        pytest.param('{"a": ' + "9" * 5000 + "}", "not JSON: Exceeds the limit", id="digits"),
+        pytest.param('{"_name_or_path": "a/\\ud800"}', "but it must be a text", id="half a sign"),
+        pytest.param("{} {}", "is not JSON: Extra data", id="two"),
+    ],
+)
+def test_a_config_that_cannot_be_used(text: str, said: str, run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "config.json"
+    file.write_text(text)
+
+    answer = run("plan", "--config", str(file), "--gpu", "H100", "--gpus-per-node", "8", "--nodes", "1")
+
+    assert (answer.code, answer.out, answer.err.count("\n")) == (2, "", 1)
+    assert said in answer.err
