@@ -7,6 +7,7 @@ entity tag, whole or in ranges. Gated and private models refuse as the Hub does,
 import hashlib
 import json
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from typing import Any
 from urllib.parse import unquote
 
 BYTES_OF = {"BF16": 2, "F32": 4, "F16": 2, "F8_E4M3": 1, "I32": 4, "U8": 1}
+STEP_S = 0.1
 Tensors = Mapping[str, tuple[str, tuple[int, ...]]]
 
 
@@ -41,6 +43,8 @@ class HubModel:
     revisions: tuple[str, ...] = ("main",)
     token: str = ""
     gate: str = ""
+    bytes_per_s: int = 0
+    """How fast its files go out; 0 is as fast as they can."""
 
 
 @dataclass
@@ -53,12 +57,12 @@ class TinyHub:
 
 
 @contextmanager
-def serving() -> Iterator[TinyHub]:
-    """A running hub."""
+def serving(address: str = "127.0.0.1") -> Iterator[TinyHub]:
+    """A running hub at an address of this machine."""
     hub = TinyHub()
     handler = type("Handler", (_Handler,), {"hub": hub})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    hub.endpoint = f"http://127.0.0.1:{server.server_address[1]}"
+    server = ThreadingHTTPServer((address, 0), handler)
+    hub.endpoint = f"http://{address}:{server.server_address[1]}"
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()
     try:
@@ -87,7 +91,9 @@ class _Handler(BaseHTTPRequestHandler):
         path = self.path.split("?", 1)[0]
         self.hub.requests.append((self.command, path, authorization))
         parts = path.strip("/").split("/")
-        if parts[:2] == ["api", "models"] and len(parts) >= 4:
+        if parts[:2] == ["api", "models"] and parts[4:5] == ["tree"] and len(parts) == 6:
+            self._tree("/".join(parts[2:4]), parts[5], authorization, head=head)
+        elif parts[:2] == ["api", "models"] and len(parts) >= 4:
             revision = unquote(parts[5]) if parts[4:5] == ["revision"] else "main"
             self._model("/".join(parts[2:4]), revision, authorization, head=head)
         elif len(parts) >= 5 and parts[2] == "resolve":
@@ -113,6 +119,20 @@ class _Handler(BaseHTTPRequestHandler):
             facts = {"id": name, "sha": model.commit, "siblings": [{"rfilename": f} for f in model.files]}
             self._send(200, json.dumps(facts).encode(), {"Content-Type": "application/json"}, head=head)
 
+    def _tree(self, name: str, revision: str, authorization: str, *, head: bool) -> None:
+        model = self._found(name, revision, authorization, head=head)
+        if model is not None:
+            files = [
+                {
+                    "type": "file",
+                    "path": path,
+                    "size": len(content),
+                    "oid": hashlib.sha256(content).hexdigest(),
+                }
+                for path, content in model.files.items()
+            ]
+            self._send(200, json.dumps(files).encode(), {"Content-Type": "application/json"}, head=head)
+
     def _file(self, name: str, revision: str, file: str, authorization: str, *, head: bool) -> None:
         model = self._found(name, revision, authorization, head=head)
         if model is None:
@@ -128,18 +148,23 @@ class _Handler(BaseHTTPRequestHandler):
             first, _, last = wanted.removeprefix("bytes=").partition("-")
             begin, end = int(first), min(int(last or len(content)), len(content) - 1)
             tag["Content-Range"] = f"bytes {begin}-{end}/{len(content)}"
-            self._send(206, content[begin : end + 1], tag, head=head)
+            self._send(206, content[begin : end + 1], tag, head=head, bytes_per_s=model.bytes_per_s)
         else:
-            self._send(200, content, tag, head=head)
+            self._send(200, content, tag, head=head, bytes_per_s=model.bytes_per_s)
 
     def _refuse(self, status: int, code: str, *, head: bool) -> None:
         self._send(status, b"{}", {"X-Error-Code": code, "X-Error-Message": code}, head=head)
 
-    def _send(self, status: int, body: bytes, headers: Mapping[str, str], *, head: bool) -> None:
+    def _send(
+        self, status: int, body: bytes, headers: Mapping[str, str], *, head: bool, bytes_per_s: int = 0
+    ) -> None:
         self.send_response(status)
         for key, value in headers.items():
             self.send_header(key, value)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        if not head:
-            self.wfile.write(body)
+        step = max(1, int(bytes_per_s * STEP_S)) if bytes_per_s else max(1, len(body))
+        for begin in range(0, 0 if head else len(body), step):
+            self.wfile.write(body[begin : begin + step])
+            if bytes_per_s:
+                time.sleep(STEP_S)

@@ -2,6 +2,7 @@
 
 The exit code is the engine's own, but never 0 unless the pod was told to stop: vLLM ends with 0 also when its
 workers have died, and a container that "completed" looks like a success to everything that reads exit codes.
+Only of a download, which has a folder to fill, 0 is the good end that it says.
 """
 
 from __future__ import annotations
@@ -201,7 +202,8 @@ class _Run:
 
     def _said_goodbye(self, code: int) -> int:
         """Leave the last words, tell the others, and choose the exit code."""
-        if self._stopped_by and self._verdict is None:
+        done = code == 0 and self._options.folder is not None
+        if (self._stopped_by or done) and self._verdict is None:
             return 128 - code if code < 0 else code
         verdict = self._verdict or self._cause(code)
         if self._options.folder is not None and (there := bytes_in(Path(self._options.folder))):

@@ -22,6 +22,7 @@ from operator_process import MDEP
 NAME = "tiny"
 GPU = "L4"
 CLAIM = "models"
+CACHE_CLAIM = "cache"
 PATIENCE_S = 300.0
 """For what takes seconds on idle cores."""
 READY_TIMEOUT_S = 1200.0
@@ -95,11 +96,11 @@ def spec(model: Model, topology: Topology, **changes: Any) -> Json:
     }
 
 
-def model_claim(api: Client, namespace: str, folder: Path) -> None:
-    """Make a claim on this machine's folder of models, which many nodes may read at once."""
-    volume = f"{CLAIM}-{namespace}"
+def folder_claim(api: Client, namespace: str, name: str, folder: Path, mode: str) -> None:
+    """Make a claim on a folder of this machine, which many nodes may mount at once."""
+    volume = f"{name}-{namespace}"
     size = {"storage": "1Gi"}
-    modes = ["ReadOnlyMany"]
+    modes = [mode]
     api.create(
         {
             "apiVersion": "v1",
@@ -118,7 +119,7 @@ def model_claim(api: Client, namespace: str, folder: Path) -> None:
         {
             "apiVersion": "v1",
             "kind": "PersistentVolumeClaim",
-            "metadata": {"name": CLAIM, "namespace": namespace},
+            "metadata": {"name": name, "namespace": namespace},
             "spec": {
                 "accessModes": modes,
                 "storageClassName": "",
@@ -249,8 +250,13 @@ class Live:
         self._models = models
 
     @contextlib.contextmanager
-    def deployment(self, topology: Topology, **changes: Any) -> Iterator[LiveDeployment]:
-        """A deployment that is there while the block runs; ``changes`` replace fields of its spec."""
+    def deployment(
+        self, topology: Topology, *, cache: Path | None = None, **changes: Any
+    ) -> Iterator[LiveDeployment]:
+        """A deployment that is there while the block runs; ``changes`` replace fields of its spec.
+
+        ``cache`` is an empty folder to which it may download.
+        """
         api, models = self._api, self._models
         namespace = f"live-{uuid.uuid4().hex[:6]}"
         labels = {"pod-security.kubernetes.io/enforce": "restricted"}
@@ -258,7 +264,10 @@ class Live:
         api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
         account = functools.partial(api.find, "serviceaccounts", "default", namespace)
         wait_for(account, f"namespace {namespace} has an account", timeout_s=PATIENCE_S)
-        model_claim(api, namespace, models.folder)
+        folder_claim(api, namespace, CLAIM, models.folder, "ReadOnlyMany")
+        if cache is not None:
+            cache.chmod(0o777)
+            folder_claim(api, namespace, CACHE_CLAIM, cache, "ReadWriteMany")
         model = models.moe if topology.data > 1 or topology.expert else models.dense
         deployment = LiveDeployment(api, namespace, model, spec(model, topology, **changes))
         deployment.create()

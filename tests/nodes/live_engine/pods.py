@@ -25,16 +25,23 @@ from vllm.entrypoints.cli.main import main
 if __name__ == "__main__":
     sys.exit(main())
 """
-"""The environment's own script names its interpreter by the folder in the cache, which pods do not have."""
+_HUB = f"""\
+#!{ENGINE}/venv/bin/python
+import sys
+from huggingface_hub.cli.hf import main
+if __name__ == "__main__":
+    sys.exit(main())
+"""
+"""The environment's own scripts name their interpreter by the folder in the cache, which pods do not have."""
 
 
 def engine_image(name: str = DEFAULT_IMAGE) -> Image:
-    """The engine's image as the operator names it, with ``vllm`` and ``python3`` on its PATH."""
+    """The engine's image as the operator names it, with ``vllm``, ``hf`` and ``python3`` on its PATH."""
     return Image(
         name=name,
         environment={"PATH": f"{BIN}:{ENGINE}/venv/bin:{SYSTEM_PATH}", "LANG": "C.UTF-8"},
         entry_point=("vllm", "serve"),
-        programs={f"{BIN}/vllm": _VLLM.encode()},
+        programs={f"{BIN}/vllm": _VLLM.encode(), f"{BIN}/hf": _HUB.encode()},
     )
 
 

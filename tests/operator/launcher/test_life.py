@@ -1,5 +1,6 @@
 """The life of a container under the launcher: exit codes, signals, output and last words."""
 
+import contextlib
 import http.client
 import os
 import shlex
@@ -12,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+import tiny_hub
 
 Launch = Any
 
@@ -58,6 +61,12 @@ def test_a_download_that_breaks_off_tells_how_much_is_there(launch: Launch, tmp_
     assert "GiB" not in words
 
 
+def test_a_download_that_ends_well_has_succeeded(launch: Launch, tmp_path: Path) -> None:
+    """Of an engine exit code 0 is a failure; a Job that never ends well would hold every group back."""
+    assert launch("--folder", str(tmp_path), engine="print('downloaded')").end() == (0, "")
+    assert launch("--folder", str(tmp_path), engine="raise SystemExit(3)").end()[0] == 3
+
+
 def test_a_download_tells_how_much_is_there(launch: Launch, tmp_path: Path, free_port: int) -> None:
     folder = tmp_path / "model"
     folder.mkdir()
@@ -71,6 +80,33 @@ def test_a_download_tells_how_much_is_there(launch: Launch, tmp_path: Path, free
 
     assert (answer.status, answer.read().decode()) == (200, "shardwright_download_bytes 123456\n")
     asked.close()
+
+
+def test_progress_of_a_real_download(launch: Launch, tmp_path: Path, free_port: int) -> None:
+    """The Hub's own client under the launcher: what is written so far counts, in however many files."""
+    with tiny_hub.serving() as hub:
+        files = {"config.json": b"{}", "a.bin": os.urandom(400_000), "b.bin": os.urandom(2_000_000)}
+        hub.models["a/b"] = tiny_hub.HubModel(files=files, bytes_per_s=400_000)
+        folder = tmp_path / "model"
+        program = str(Path(sys.executable).with_name("hf"))
+        running = launch(
+            *("--folder", str(folder), "--progress-port", str(free_port)),
+            engine=[program, "download", "a/b", "--local-dir", str(folder)],
+            HF_ENDPOINT=hub.endpoint,
+            HOME=str(tmp_path),
+            HF_HUB_DISABLE_XET="1",
+        )
+        seen: list[int] = []
+        while running.process.poll() is None:
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                asked = http.client.HTTPConnection("127.0.0.1", free_port, timeout=5)
+                asked.request("GET", "/metrics")
+                seen.append(int(asked.getresponse().read().split()[1]))
+                asked.close()
+            time.sleep(0.2)
+        assert running.end() == (0, ""), running.logged()
+    assert seen == sorted(seen)
+    assert any(400_000 <= there < 2_400_000 for there in seen), seen
 
 
 def test_a_progress_port_that_is_taken_does_not_end_the_download(launch: Launch, tmp_path: Path) -> None:
