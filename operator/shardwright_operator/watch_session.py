@@ -7,9 +7,13 @@ own must follow in any case, and the watch's is only asked for its version: kopf
 once, whole, each with a queue and a task (with 200 resources that was half of the memory at a start).
 """
 
+import asyncio
+import socket
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import aiohttp
+from aiohttp.connector import AddrInfoType
 
 from shardwright_operator.cluster import Kind
 from shardwright_operator.cluster.connection import connect
@@ -17,7 +21,12 @@ from shardwright_operator.cluster.connection import connect
 Listed = Callable[[str], None]
 """Told of the kind of each LIST that a watch makes, when it has been answered."""
 
+CLOSING_S = 4.0
+"""How long the end of a session waits for its connections; a server that hangs must not hold up ours."""
+
 _OK = 200
+_CLOSED = -1
+_TURN_S = 0.01
 _NOTHING = "metadata.name=_"
 """A field selector that matches no object, since no object can have that name."""
 
@@ -30,12 +39,44 @@ async def open_session(
     authorization = await connection.authorization()
     context = connection.ssl_context()
     session = aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0, ssl=True if context is None else context),
+        connector=_Connector(limit=0, ssl=True if context is None else context),
         headers={"Authorization": authorization} if authorization else None,
         proxy=connection.configuration.proxy,
         middlewares=[_emptied(kinds, listed)],
     )
     return connection.server, session
+
+
+class _Connector(aiohttp.TCPConnector):
+    """Is closed when its sockets are.
+
+    A response that is closed before its end, as every watch is, says good-bye over TLS and waits for the
+    answer; aiohttp has forgotten the connection by then, and does not wait for it. With a busy server the
+    event loop ended first, and the sockets were left to the garbage collector.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(socket_factory=self._open, **options)
+        self._sockets: list[socket.socket] = []
+
+    async def close(self, *, abort_ssl: bool = False) -> None:
+        """End all connections, and wait for it a moment."""
+        await super().close(abort_ssl=abort_ssl)
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + CLOSING_S
+        # A socket tells nobody that it has been closed.
+        while any(_is_open(each) for each in self._sockets) and loop.time() < deadline:  # noqa: ASYNC110
+            await asyncio.sleep(_TURN_S)
+
+    def _open(self, address: AddrInfoType) -> socket.socket:
+        family, kind, protocol, _, _ = address
+        opened = socket.socket(family, kind, protocol)
+        self._sockets = [opened, *filter(_is_open, self._sockets)]
+        return opened
+
+
+def _is_open(each: socket.socket) -> bool:
+    return each.fileno() != _CLOSED
 
 
 def _emptied(kinds: Sequence[Kind], listed: Listed) -> aiohttp.ClientMiddlewareType:

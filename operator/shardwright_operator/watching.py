@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import kopf
@@ -17,7 +17,6 @@ from shardwright_operator.cluster import Kind
 from shardwright_operator.handlers import Deliver, make_registry, make_settings
 from shardwright_operator.watch_session import Listed
 
-CLOSE_S = 0.25
 STOP_S = 5.0
 """kopf's watches are given so long to close; the thread does not keep the process alive after that."""
 
@@ -128,11 +127,4 @@ def watch(
         namespaces=tuple(namespaces),
         stop_flag=stop,
     )
-    asyncio.run(_to_the_end(operator))
-
-
-async def _to_the_end(operator: Coroutine[Any, Any, None]) -> None:
-    await operator
-    # TLS connections take some turns of the loop to close, for which kopf does not wait: the sockets of its
-    # watches would be left to the garbage collector (aiohttp, "Graceful Shutdown").
-    await asyncio.sleep(CLOSE_S)
+    asyncio.run(operator)

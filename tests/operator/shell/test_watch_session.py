@@ -1,7 +1,10 @@
 """The watches' session asks LISTs for their version alone, and tells of them; and no watch ends unseen."""
 
 import asyncio
+import socket
+import ssl
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,12 +12,30 @@ import pytest
 import yaml
 from aiohttp import web
 
+from control_plane.certificates import make_certificates
 from shardwright_operator import watching
 from shardwright_operator.cluster import KINDS
 from shardwright_operator.watch_session import open_session
 from shardwright_operator.watching import WatchThread
 
 EMPTY = {"items": [], "metadata": {"resourceVersion": "7"}}
+
+
+def write_kubeconfig(folder: Path, server: str, authority: Path | None = None) -> Path:
+    """A file that leads to ``server``."""
+    trust = {} if authority is None else {"certificate-authority": str(authority)}
+    kubeconfig = folder / "kubeconfig"
+    kubeconfig.write_text(
+        yaml.safe_dump(
+            {
+                "current-context": "it",
+                "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}],
+                "clusters": [{"name": "it", "cluster": {"server": server, **trust}}],
+                "users": [{"name": "it", "user": {"token": "secret"}}],
+            }
+        )
+    )
+    return kubeconfig
 
 
 @pytest.mark.parametrize(
@@ -48,20 +69,7 @@ async def test_lists_bring_nothing_and_are_told(
     runner = web.AppRunner(application)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
-    kubeconfig = tmp_path / "kubeconfig"
-    context = {"name": "it", "context": {"cluster": "it", "user": "it"}}
-    kubeconfig.write_text(
-        yaml.safe_dump(
-            {
-                "current-context": "it",
-                "contexts": [context],
-                "clusters": [
-                    {"name": "it", "cluster": {"server": f"http://127.0.0.1:{runner.addresses[0][1]}"}}
-                ],
-                "users": [{"name": "it", "user": {"token": "secret"}}],
-            }
-        )
-    )
+    kubeconfig = write_kubeconfig(tmp_path, f"http://127.0.0.1:{runner.addresses[0][1]}")
     heard: list[str] = []
     server, session = await open_session(KINDS, str(kubeconfig), heard.append)
     async with session, session.get(server + path) as response:
@@ -87,3 +95,38 @@ async def test_watching_ends_when_kopf_does_not(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(RuntimeError, match="kopf does not end"):
         await asyncio.wait_for(thread.start(), timeout=20)
     end.set()
+
+
+async def test_a_closed_session_leaves_no_socket(tmp_path: Path) -> None:
+    # A watch ends with a good-bye over TLS that a busy server answers late: the event loop ended before it,
+    # and the socket of the watch was found by the garbage collector, in the middle of another test.
+    certificates = make_certificates(tmp_path / "certificates")
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificates.server, certificates.server_key)
+    gone = threading.Event()
+
+    def serve_one_watch(listener: socket.socket) -> None:
+        accepted, _ = listener.accept()
+        with context.wrap_socket(accepted, server_side=True) as over_tls:
+            while b"\r\n\r\n" not in over_tls.recv(65536):
+                pass
+            over_tls.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+            over_tls.settimeout(20)
+            time.sleep(0.5)  # the server is busy
+            plain = over_tls.unwrap()
+            if plain.recv(1) == b"":
+                gone.set()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server_thread = threading.Thread(target=serve_one_watch, args=(listener,), daemon=True)
+        server_thread.start()
+        kubeconfig = write_kubeconfig(
+            tmp_path, f"https://127.0.0.1:{listener.getsockname()[1]}", certificates.authority
+        )
+        server, session = await open_session(KINDS, str(kubeconfig), lambda _kind: None)
+        async with session:
+            watch = await session.get(f"{server}/api/v1/pods?watch=true")
+            watch.close()
+        # The event loop does not turn while this waits, so what was open at the session's end stays open.
+        assert gone.wait(5)
+    server_thread.join(20)
