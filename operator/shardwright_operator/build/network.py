@@ -16,6 +16,7 @@ from shardwright_operator.api.errors import SpecError
 from shardwright_operator.api.pod_spec import NetworkProfile, NetworkSpec
 from shardwright_operator.api.v1alpha1 import ModelDeploymentSpec
 from shardwright_operator.build.nccl_variables import unknown_variables
+from shardwright_operator.build.ports import has_side_channels
 from shardwright_planner.plan import Plan
 
 POD_INTERFACE = "eth0"
@@ -36,10 +37,20 @@ _TRANSPORT: Mapping[NetworkProfile, Mapping[str, tuple[str, str]]] = {
     NetworkProfile.EFA: {"FI_PROVIDER": ("efa", "libfabric must not choose its TCP provider")},
 }
 """Variables of a profile: value, and why. ``auto`` leaves it to NCCL, ``custom`` to the user."""
+_CACHE_TRANSPORTS = {"UCX_TLS": "tcp,cuda_copy,cuda_ipc,sm,self"}
+"""Of profile ``tcp``: what needs no RDMA device, and what reaches GPU memory at all (names of UCX's FAQ)."""
+_CACHES_OVER_TCP = (
+    "UCX passes KV caches on for NIXL, and fails with RDMA devices that a pod sees but cannot use "
+    "instead of taking TCP (reported as ai-dynamo/dynamo issue 3724)"
+)
 _INTERFACE = {
     NCCL_INTERFACE: "all of NCCL's sockets on the network that reaches the other ranks, by exact name",
     GLOO_INTERFACE: "Gloo would resolve the host's name, which often is a loopback address",
 }
+_CACHES_SOMEHOW = (
+    "UCX finds its own way to pass KV caches on, and fails where a pod sees RDMA devices that it cannot use: "
+    "set spec.network.profile to tcp, or to roce or infiniband with spec.network.rdmaResource."
+)
 _NEAR = "the cluster's own names and this pod are not reached through a proxy that the environment may name"
 IN_CLUSTER = "localhost,127.0.0.1,::1,.svc,.cluster.local,$(VLLM_HOST_IP)"
 """What no proxy is asked for: names of Services and of ranks end in ``.svc``."""
@@ -49,7 +60,10 @@ _NO_PROXY = ("NO_PROXY", "no_proxy")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupNetwork:
-    """What a network profile adds to each pod of a group. A pod without peers needs nothing but its API."""
+    """What a network profile adds to each pod of a group.
+
+    A pod without peers needs nothing but its API. Engines that pass KV caches on have peers in other groups.
+    """
 
     environment: dict[str, str] = field(default_factory=dict)
     reasons: dict[str, str] = field(default_factory=dict)
@@ -77,7 +91,8 @@ def group_network(spec: ModelDeploymentSpec, plan: Plan) -> GroupNetwork:
     _check_gloo("spec.engine.env", own.get(GLOO_INTERFACE))
     host = bool(network.host_network)
     near = {} if own.keys() & set(_NO_PROXY) else dict.fromkeys(_NO_PROXY, IN_CLUSTER)
-    if plan.nodes == 1:
+    passes_caches = has_side_channels(spec)
+    if plan.nodes == 1 and not passes_caches:
         warnings = _warnings(host=host, devices={}, efa=False)
         return GroupNetwork(
             environment=near, reasons=dict.fromkeys(near, _NEAR), host=host, warnings=warnings
@@ -85,8 +100,11 @@ def group_network(spec: ModelDeploymentSpec, plan: Plan) -> GroupNetwork:
     profile = network.profile or NetworkProfile.AUTO
     devices = _devices(network, profile)
     launcher = spec.engine.uses_launcher
-    interfaces = _interfaces(network, profile, own.keys(), launcher=launcher)
-    transport = _TRANSPORT.get(profile, {})
+    several = plan.nodes > 1
+    interfaces = _interfaces(network, profile, own.keys(), launcher=launcher) if several else {}
+    transport = dict(_TRANSPORT.get(profile, {})) if several else {}
+    if passes_caches and profile is NetworkProfile.TCP:
+        transport |= {name: (value, _CACHES_OVER_TCP) for name, value in _CACHE_TRANSPORTS.items()}
     why = {name: _INTERFACE[name] for name in interfaces} | {
         name: why for name, (_, why) in transport.items()
     }
@@ -94,6 +112,7 @@ def group_network(spec: ModelDeploymentSpec, plan: Plan) -> GroupNetwork:
         environment={**interfaces, **{name: value for name, (value, _) in transport.items()}, **near},
         reasons={**why, **dict.fromkeys(near, _NEAR)},
         resolve_interface=launcher
+        and several
         and network.socket_interface is None
         and profile is not NetworkProfile.CUSTOM,
         devices=devices,
@@ -101,6 +120,7 @@ def group_network(spec: ModelDeploymentSpec, plan: Plan) -> GroupNetwork:
         host=host,
         warnings=(
             *_warnings(host=host, devices=devices, efa=profile is NetworkProfile.EFA),
+            *((_CACHES_SOMEHOW,) if passes_caches and profile is NetworkProfile.AUTO and not devices else ()),
             *unknown_variables(own),
         ),
     )

@@ -201,3 +201,53 @@ def test_typing_error_in_a_name_that_nobody_would_report(two_nodes: Plan) -> Non
 
 def test_efa_needs_a_plugin_in_the_image(two_nodes: Plan) -> None:
     assert any("aws-ofi-nccl" in warning for warning in rendered({"profile": "efa"}, two_nodes).warnings)
+
+
+PASSES_CACHES_ON = {"extraArgs": ["--kv-transfer-config", '{"kv_connector": "NixlConnector"}']}
+
+
+def of_a_prefiller(network: dict[str, object], plan: Plan) -> GroupNetwork:
+    return group_network(parse_spec({"model": LLAMA, "network": network, "engine": PASSES_CACHES_ON}), plan)
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+@pytest.mark.parametrize(
+    ("network", "transports", "devices"),
+    [
+        pytest.param(
+            {"profile": "tcp"}, "tcp,cuda_copy,cuda_ipc,sm,self", {}, id="no RDMA: a way that is there"
+        ),
+        pytest.param(
+            {"profile": "roce", "rdmaResource": "rdma/a"}, None, {"rdma/a": 1}, id="RDMA: in every pod"
+        ),
+        pytest.param({"profile": "custom"}, None, {}, id="the user's own"),
+    ],
+)
+def test_caches_are_passed_on_by_a_way_that_the_pods_have(
+    network: dict[str, object],
+    transports: str | None,
+    devices: dict[str, int],
+    nodes: int,
+    two_nodes: Plan,
+    make_plan: Callable[..., Plan],
+) -> None:
+    found = of_a_prefiller(network, two_nodes if nodes == 2 else make_plan())
+    assert (found.environment.get("UCX_TLS"), found.devices) == (transports, devices)
+    assert found.reasons.keys() == found.environment.keys()
+
+
+def test_caches_cannot_be_passed_on_by_rdma_without_devices(make_plan: Callable[..., Plan]) -> None:
+    with pytest.raises(SpecError, match="needs RDMA devices in every pod"):
+        of_a_prefiller({"profile": "infiniband"}, make_plan())
+
+
+def test_caches_that_find_their_own_way_are_warned_of(make_plan: Callable[..., Plan]) -> None:
+    assert [w.partition(",")[0] for w in of_a_prefiller({}, make_plan()).warnings] == [
+        "UCX finds its own way to pass KV caches on"
+    ]
+    assert of_a_prefiller({"rdmaResource": "rdma/a"}, make_plan()).environment.get("UCX_TLS") is None
+
+
+def test_one_pod_that_passes_caches_on_has_no_leader_to_reach(make_plan: Callable[..., Plan]) -> None:
+    found = of_a_prefiller({"profile": "tcp"}, make_plan())
+    assert (found.resolve_interface, without_proxy(found.environment).keys()) == (False, {"UCX_TLS"})
