@@ -80,13 +80,13 @@ class LeaseElection:
         """Who held the Lease when it was last looked at."""
         return str((self._seen or {}).get("holderIdentity") or "")
 
-    def is_certain(self) -> bool:
-        """Whether nobody else can have taken the Lease yet, by one's own clock alone.
+    def certain_for_s(self) -> float:
+        """Seconds for which nobody else can take the Lease, by one's own clock alone; 0 when one may have.
 
         A process that was stopped in the middle of a pass goes on with its next write before it renews again.
         By then another may lead, and be in the middle of taking down what this one is about to bring up.
         """
-        return _now() - self._renewed_at < self._times.renew_deadline_s
+        return max(0.0, self._renewed_at + self._times.renew_deadline_s - _now())
 
     async def acquire(self) -> None:
         """Wait until the Lease is ours."""

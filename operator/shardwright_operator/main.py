@@ -6,6 +6,7 @@ Nothing here is needed after a crash: what must survive lives in the cluster.
 import asyncio
 import contextlib
 import logging
+import math
 import os
 import signal
 import socket
@@ -97,7 +98,7 @@ class Operator:
             return EXIT_BAD_INPUT
         agent = f"shardwright/{settings.operator_version}"
         cluster = ApiCluster(
-            connection, user_agent=agent, meter=self.metrics.requested, may_write=self._may_write
+            connection, user_agent=agent, meter=self.metrics.requested, write_time_s=self._write_time_s
         )
         served = ServedCrd(cluster)
         self.health = HealthServer(
@@ -243,8 +244,8 @@ class Operator:
                 if await find_gang_obstacles(cluster, self.settings.gangs) != self._gang_obstacles:
                     return
 
-    def _may_write(self) -> bool:
-        return self._election is None or self._election.is_certain()
+    def _write_time_s(self) -> float:
+        return math.inf if self._election is None else self._election.certain_for_s()
 
     def _what_hangs(self) -> list[str]:
         assembly = self._assembly

@@ -36,6 +36,8 @@ FORGOTTEN = frozenset({Annotation.NOT_BEFORE, Annotation.EVIDENCE, Annotation.ST
 """Not remembered here: a back-off is over at once, and what a failure looked like changes nothing after it.
 How they are kept and obeyed is other tests' matter."""
 
+OPERATOR = "the operator"
+
 _PLANNED = (Reason.ROLLING_OUT, Reason.SCALING_DOWN)
 
 SPEC: dict[str, Any] = {
@@ -111,6 +113,15 @@ class State(NamedTuple):
     def synced(self) -> "State":
         """The operator has been told everything, or was started anew and has listed it."""
         return self._replace(known_sets=self.sets, known_pods=self.pods)
+
+
+class Move(NamedTuple):
+    """One thing that may happen next."""
+
+    label: str
+    after: State
+    duty: str = ""
+    """Who has to make it sooner or later when it can be made all the time; empty for what need not happen."""
 
 
 class ViolationError(AssertionError):
@@ -201,19 +212,20 @@ def _pod_view(pod: Pod) -> PodView:
     )
 
 
-def passes(state: State) -> Iterator[tuple[str, State]]:
+def passes(state: State) -> Iterator[Move]:
     """One pass of the operator, ended by itself or by its death after any number of writes."""
     decision, writes = decision_on(state.wish, state.revisions, state.known_sets, state.known_pods)
     if any(_is_wrong(claim, state) for claim in decision.confirm):
-        yield "the operator looks again", state.synced()
+        yield Move("the operator looks again", state.synced(), OPERATOR)
         return
     current = state
     for number, write in enumerate(writes, start=1):
         current = _written(current, write, state)
         if number < len(writes):
-            yield f"the operator dies after {number} of {len(writes)} writes ({write.why})", current.synced()
+            label = f"the operator dies after {number} of {len(writes)} writes ({write.why})"
+            yield Move(label, current.synced())
     if writes:
-        yield f"a pass: {'; '.join(f'{w.name}: {w.why}' for w in writes)}", current
+        yield Move(f"a pass: {'; '.join(f'{w.name}: {w.why}' for w in writes)}", current, OPERATOR)
 
 
 def _is_wrong(claim: Any, state: State) -> bool:
@@ -289,6 +301,8 @@ def _check_leader_write(state: State, before: State, place: Place, old: Set | No
     goes_up = new.replicas and (old is None or not old.replicas)
     if goes_up and any(pod.group == place[0] for pod in state.pods):
         raise ViolationError(f"group {place[0]} starts beside pods of an earlier attempt")
+    if state.wish.paused and old is not None and new.made_from != old.made_from:
+        raise ViolationError(f"group {place[0]} changes its revision while changes are held back")
     leaders = [found for (_, role), found in state.sets if role is Role.LEADER and found.replicas]
     if goes_up and old is None and len(leaders) >= state.wish.replicas:
         raise ViolationError(f"a group beyond the {state.wish.replicas} wanted ones is made")
@@ -315,7 +329,7 @@ def serves(state: State, group: int) -> bool:
 # -- the cluster ----------------------------------------------------------------------------------------
 
 
-def controllers(state: State) -> Iterator[tuple[str, State]]:
+def controllers(state: State) -> Iterator[Move]:
     """The StatefulSet controller looks at one set, in its newest form or in the one that it has cached."""
     for place, found in state.sets:
         forms = [(found.made_from, found.replicas, True)]
@@ -326,10 +340,10 @@ def controllers(state: State) -> Iterator[tuple[str, State]]:
     for pod in state.pods:
         role = Role.WORKER if pod.rank else Role.LEADER
         if not pod.deleting and (pod.group, role) not in dict(state.sets):
-            yield f"{_name(pod)} is collected", _changed(state, pod, deleting=True)
+            yield _duty(f"{_name(pod)} is collected", _changed(state, pod, deleting=True))
 
 
-def _controlled(state: State, place: Place, found: Set, form: tuple[str, int]) -> Iterator[tuple[str, State]]:
+def _controlled(state: State, place: Place, found: Set, form: tuple[str, int]) -> Iterator[Move]:
     group, role = place
     made_from, replicas = form
     ranks = range(replicas) if role is Role.LEADER else range(1, replicas + 1)
@@ -347,8 +361,10 @@ def _controlled(state: State, place: Place, found: Set, form: tuple[str, int]) -
     found = found._replace(count=len(kept), before=("", 0) if found.seen else found.before)
     sets = {**dict(state.sets), place: found}
     after = state._replace(pods=pods, sets=_sorted(sets))
-    if after != state:
-        yield f"the controller syncs {_set_name(place)}{'' if found.seen else ' from its cache'}", after
+    if after == state:
+        return
+    label = f"the controller syncs {_set_name(place)}"
+    yield _duty(label, after) if found.seen else Move(f"{label} from its cache", after)
 
 
 def _recorded(state: State) -> int:
@@ -356,35 +372,35 @@ def _recorded(state: State) -> int:
     return max((int(uid) for text in members for uid in text.split(",") if uid), default=0)
 
 
-def kubelets(state: State) -> Iterator[tuple[str, State]]:
+def kubelets(state: State) -> Iterator[Move]:
     """A pod ends; a formation is complete."""
     for pod in state.pods:
         if pod.deleting:
-            yield f"{_name(pod)} is gone", _without(state, pod)
+            yield _duty(f"{_name(pod)} is gone", _without(state, pod))
         elif pod.rank == 0 and not pod.joined and not pod.failed:
             yield from _formation(state, pod)
 
 
-def _formation(state: State, leader: Pod) -> Iterator[tuple[str, State]]:
+def _formation(state: State, leader: Pod) -> Iterator[Move]:
     """All ranks join; with one of an earlier formation they never do, until the start-up probe has enough."""
     others = [p for p in state.pods if p.group == leader.group and p.rank]
     if others and all(p.running and not p.joined and not p.failed for p in others):
         formed = tuple(p._replace(joined=leader.uid) if p.group == leader.group else p for p in state.pods)
-        yield f"group {leader.group} forms", state._replace(pods=formed)
+        yield _duty(f"group {leader.group} forms", state._replace(pods=formed))
     elif any(p.joined and not p.deleting for p in others) and not leader.restarts:
         again = _changed(state, leader, restarts=1)
-        yield f"the start-up probe of {_name(leader)} has waited long enough", again
+        yield _duty(f"the start-up probe of {_name(leader)} has waited long enough", again)
 
 
-def watches(state: State) -> Iterator[tuple[str, State]]:
+def watches(state: State) -> Iterator[Move]:
     """The watches bring what has happened, of sets and of pods in any order."""
     if state.known_pods != state.pods:
-        yield "the operator hears of pods", state._replace(known_pods=state.pods)
+        yield _duty("the operator hears of pods", state._replace(known_pods=state.pods))
     if state.known_sets != state.sets:
-        yield "the operator hears of sets", state._replace(known_sets=state.sets)
+        yield _duty("the operator hears of sets", state._replace(known_sets=state.sets))
 
 
-def faults(state: State) -> Iterator[tuple[str, State]]:
+def faults(state: State) -> Iterator[Move]:
     """What goes wrong, as long as the budget lasts."""
     if state.faults == 0:
         return
@@ -392,23 +408,28 @@ def faults(state: State) -> Iterator[tuple[str, State]]:
     for pod in state.pods:
         if pod.deleting or pod.failed:
             continue
-        yield f"{_name(pod)} is deleted", _changed(left, pod, deleting=True)
-        yield f"{_name(pod)} vanishes", _without(left, pod)
+        yield Move(f"{_name(pod)} is deleted", _changed(left, pod, deleting=True))
+        yield Move(f"{_name(pod)} vanishes", _without(left, pod))
         if pod.running:
-            yield f"{_name(pod)} fails", _changed(left, pod, failed=True, joined=0)
+            yield Move(f"{_name(pod)} fails", _changed(left, pod, failed=True, joined=0))
             again = _changed(left, pod, restarts=pod.restarts + 1, joined=0)
-            yield f"a container of {_name(pod)} restarts", again
+            yield Move(f"a container of {_name(pod)} restarts", again)
     for place, _ in state.sets:
         rest = tuple(item for item in left.sets if item[0] != place)
-        yield f"{_set_name(place)} is deleted", left._replace(sets=rest)
+        yield Move(f"{_set_name(place)} is deleted", left._replace(sets=rest))
 
 
-def edits(state: State, wishes: tuple[Wish, ...]) -> Iterator[tuple[str, State]]:
+def edits(state: State, wishes: tuple[Wish, ...]) -> Iterator[Move]:
     """The user changes the spec, as long as the budget lasts."""
     if state.edits:
         for wish in wishes:
             if wish != state.wish:
-                yield f"the spec becomes {wish}", state._replace(wish=wish, edits=state.edits - 1)
+                yield Move(f"the spec becomes {wish}", state._replace(wish=wish, edits=state.edits - 1))
+
+
+def _duty(label: str, after: State) -> Move:
+    """A move of somebody who does it sooner or later."""
+    return Move(label, after, label)
 
 
 def _name(pod: Pod) -> str:

@@ -1,6 +1,7 @@
 """The Cluster protocol on a real API server, through the official client's REST layer and plain dicts."""
 
 import json
+import math
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, cast
@@ -37,8 +38,8 @@ Meter = Callable[[str, str, int, float], None]
 """Told of every request: verb as RBAC calls it, kind, HTTP code (0: no answer), seconds."""
 
 
-MayWrite = Callable[[], bool]
-"""Whether this process may change anything at this moment."""
+WriteTime = Callable[[], float]
+"""Seconds for which this process may change anything from this moment; 0 when it may not."""
 
 
 def _unmetered(_verb: str, _kind: str, _code: int, _seconds: float) -> None:
@@ -54,15 +55,18 @@ class ApiCluster:
         *,
         user_agent: str,
         meter: Meter = _unmetered,
-        may_write: MayWrite = lambda: True,
+        write_time_s: WriteTime = lambda: math.inf,
     ) -> None:
-        """``may_write`` is asked at the last moment before each write; those of the Lease itself are free."""
+        """``write_time_s`` is asked before each write, which is given up when that time is over.
+
+        Those of the Lease itself are free.
+        """
         self._connection = connection
         self._rest = RESTClientObject(connection.configuration)
         self._user_agent = user_agent
         self._meter = meter
-        self._may_write = may_write
-        self._timeout = aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_S, sock_connect=CONNECT_TIMEOUT_S)
+        self._write_time_s = write_time_s
+        self._timeout = _timeout(REQUEST_TIMEOUT_S)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -241,13 +245,14 @@ class ApiCluster:
         authorization = await self._connection.authorization()
         if authorization:
             headers["Authorization"] = authorization
-        if method != "GET" and kind != "Lease" and not self._may_write():
-            raise UnavailableError(f"{method} {path}: not sent, as another operator may lead by now")
+        timeout = self._timeout
+        if method != "GET" and kind != "Lease":
+            timeout = self._write_timeout(f"{method} {path}")
         began = time.monotonic()
         status = 0
         try:
             response = await self._rest.request(  # type: ignore[no-untyped-call]
-                method, url, headers=headers, body=body, _request_timeout=self._timeout
+                method, url, headers=headers, body=body, _request_timeout=timeout
             )
             status = int(response.status)
             data = await response.read()
@@ -262,6 +267,17 @@ class ApiCluster:
         if status == 401:
             await self._connection.renew()
         raise error_from_answer(status, answer, retry_after)
+
+    def _write_timeout(self, what: str) -> aiohttp.ClientTimeout:
+        """How long a write may take: one that waits for a connection must not be sent after that time."""
+        left_s = self._write_time_s()
+        if left_s <= 0:
+            raise UnavailableError(f"{what}: not sent, as another operator may lead by now")
+        return _timeout(min(left_s, REQUEST_TIMEOUT_S))
+
+
+def _timeout(total_s: float) -> aiohttp.ClientTimeout:
+    return aiohttp.ClientTimeout(total=total_s, sock_connect=CONNECT_TIMEOUT_S)
 
 
 def _parsed(data: bytes) -> dict[str, Any]:

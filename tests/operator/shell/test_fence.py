@@ -4,6 +4,7 @@ One that is stopped (SIGSTOP) in the place of a group's start, while another sta
 takes it down, would on waking start it beside its old pods.
 """
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
@@ -27,9 +28,11 @@ class Server:
 
     def __init__(self) -> None:
         self.asked: list[str] = []
+        self.takes_s = 0.0
 
     async def answer(self, request: web.Request) -> web.Response:
         self.asked.append(f"{request.method} {request.path}")
+        await asyncio.sleep(self.takes_s)
         return web.json_response({"metadata": {"resourceVersion": "1"}, "items": []})
 
 
@@ -55,7 +58,7 @@ async def server(tmp_path) -> AsyncIterator[tuple[Server, str]]:
 
 async def test_without_a_certain_lease_only_reads_and_the_lease_itself_are_sent(server) -> None:
     found, kubeconfig = server
-    cluster = ApiCluster(await connect(kubeconfig), user_agent="test", may_write=lambda: False)
+    cluster = ApiCluster(await connect(kubeconfig), user_agent="test", write_time_s=lambda: 0.0)
     try:
         for write in (
             cluster.apply(SET, force=True),
@@ -74,3 +77,18 @@ async def test_without_a_certain_lease_only_reads_and_the_lease_itself_are_sent(
         "GET /api/v1/namespaces/a/pods",
         "PUT /apis/coordination.k8s.io/v1/namespaces/a/leases/b",
     ]
+
+
+async def test_a_write_under_way_is_given_up_when_another_operator_may_lead(server) -> None:
+    """It may still wait for one of the pool's connections, and would be sent when that comes."""
+    found, kubeconfig = server
+    found.takes_s = 2.0
+    cluster = ApiCluster(await connect(kubeconfig), user_agent="test", write_time_s=lambda: 0.1)
+    try:
+        began = asyncio.get_running_loop().time()
+        with pytest.raises(UnavailableError, match="TimeoutError"):
+            await cluster.apply(SET, force=True)
+        assert asyncio.get_running_loop().time() - began < found.takes_s
+        await cluster.replace(LEASE)
+    finally:
+        await cluster.close()

@@ -132,17 +132,17 @@ def test_a_leader_that_cannot_renew_gives_up_before_others_may_take_over() -> No
 
 
 def test_a_leader_is_certain_of_its_lease_no_longer_than_nobody_may_take_it() -> None:
-    async def main() -> list[bool]:
+    async def main() -> list[float]:
         one = candidate(FakeCluster(), "one")
-        found = [one.is_certain()]
+        found = [one.certain_for_s()]
         await one.acquire()
         for seconds in (0, 9, 2):
             await asyncio.sleep(seconds)
-            found.append(one.is_certain())
+            found.append(one.certain_for_s())
         return found
 
     # Before, after 0 s, 9 s and 11 s: nothing renews it, as in a process that is stopped.
-    assert run_virtually(main()) == [False, True, True, False]
+    assert run_virtually(main()) == [0.0, 10.0, 1.0, 0.0]
 
 
 def test_a_hanging_api_server_counts_as_not_renewed() -> None:
