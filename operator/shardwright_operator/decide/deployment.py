@@ -19,6 +19,7 @@ from shardwright_operator.decide.fleet import Fleet, decide_fleet, possible_indi
 from shardwright_operator.decide.history import revision_deletes
 from shardwright_operator.decide.obstacles import (
     UNDONE_SHOWN,
+    conflict_deadline,
     conflicts,
     notes_that_matter,
     overrides,
@@ -113,7 +114,7 @@ def _findings(course: Course, observed: Observed, now: datetime) -> Findings:
         wanted_groups=course.wishes.groups,
         revision=revision.name if revision else "",
         image=revision.image if revision else "",
-        problems=(*conflicts(observed, resource), *refusals(observed, now)),
+        problems=(*conflicts(observed, resource, now), *refusals(observed, now)),
         overrides=overrides(observed, now),
         paused=course.wishes.rollout.is_paused,
     )
@@ -276,6 +277,9 @@ def _report(
     told = (*warnings, *(event for step in steps for event in step.events))
     times = [step.requeue_after_s for step in steps if step.requeue_after_s is not None]
     reasons = {findings.verdict.reason, *(problem.reason for problem in findings.problems)}
+    if Reason.NAME_CONFLICT in reasons:
+        until_s = (conflict_deadline(findings.resource, now) - now).total_seconds()
+        times += [until_s] if until_s > 0 else []
     if reasons & {Reason.WAITING_FOR_VOLUME, Reason.VOLUME_NOT_SHARED}:
         times.append(claim.POLL_S)
     return Decision(

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
-from shardwright_operator.api.constants import Reason
+from shardwright_operator.api.constants import ConditionType, Reason
 from shardwright_operator.build.owner import Owner
 from shardwright_operator.build.revision import Revision
 from shardwright_operator.decide.children import attached_names, wanted_names
@@ -15,22 +15,38 @@ from shardwright_operator.status.report import Problem
 UNDONE_SHOWN = timedelta(seconds=30)
 """How long past its next attempt a fight over a field is shown: that attempt tells whether it goes on."""
 
+COLLECTED_WITHIN = timedelta(minutes=5)
+"""Kubernetes removes what a deleted owner leaves within seconds, also after a restart of its controllers."""
 
-def conflicts(observed: Observed, resource: ResourceView) -> list[Problem]:
+
+def conflicts(observed: Observed, resource: ResourceView, now: datetime) -> list[Problem]:
     """Objects that hold our children's names and are not ours. None is ever adopted or deleted."""
     problems = []
+    overdue = now >= conflict_deadline(resource, now)
     for child in observed.children.values():
         if child.owner_uid == resource.uid:
             continue
         text = f"{child.kind} {child.name} carries this resource's label but has "
-        if child.owner_uid or child.deleting:
-            # Most likely of a resource of the same name that was just deleted, and about to go with it.
-            text += "another owner; waiting until Kubernetes has removed it with that owner"
-        else:
+        stalled = overdue
+        if not child.owner_uid and not child.deleting:
+            stalled = True
             text += (
                 "no owner; delete it (it was left behind when its owner was deleted), or rename this resource"
             )
-        stalled = not child.owner_uid and not child.deleting
+        elif not overdue:
+            # Most likely of a resource of the same name that was just deleted, and about to go with it.
+            text += "another owner; waiting until Kubernetes has removed it with that owner"
+        elif child.deleting:
+            text += (
+                "another owner, and its deletion has not ended within 5 minutes: see who has to act on its "
+                "metadata.finalizers, or rename this resource"
+            )
+        else:
+            text += (
+                "another owner, which Kubernetes has not removed it with within 5 minutes: delete it if that "
+                "owner is gone (then kube-controller-manager's garbage collector does not work), "
+                "or rename this resource"
+            )
         problems.append(Problem(reason=Reason.NAME_CONFLICT, message=text, stalled=stalled))
     for note in observed.notes.values():
         if note.foreign:
@@ -38,6 +54,18 @@ def conflicts(observed: Observed, resource: ResourceView) -> list[Problem]:
             remedy = "rename this resource, or delete that object"
             problems.append(Problem(reason=Reason.NAME_CONFLICT, message=f"{text}; {remedy}", stalled=True))
     return problems
+
+
+def conflict_deadline(resource: ResourceView, now: datetime) -> datetime:
+    """Until when a foreign child may be expected to go by itself: counted from the status that first told."""
+    conditions = resource.status.get("conditions") or ()
+    ready = next((c for c in conditions if c.get("type") == ConditionType.READY), {})
+    if ready.get("reason") != Reason.NAME_CONFLICT or ready.get("status") != "False":
+        return now + COLLECTED_WITHIN
+    try:
+        return datetime.fromisoformat(str(ready.get("lastTransitionTime"))) + COLLECTED_WITHIN
+    except ValueError:
+        return now + COLLECTED_WITHIN
 
 
 def notes_that_matter(

@@ -217,6 +217,34 @@ def test_a_child_of_an_older_resource_that_is_going_is_waited_for(world: Simulat
     assert world.condition("Ready") == ("True", "GroupsReady")
 
 
+@pytest.mark.parametrize(
+    ("going", "remedy"),
+    [
+        pytest.param(True, "who has to act on its metadata.finalizers", id="held by a finalizer"),
+        pytest.param(False, "delete it if that owner is gone", id="not collected"),
+    ],
+)
+def test_a_child_of_an_older_resource_that_does_not_go_is_told_what_to_do_with(
+    world: SimulatedWorld, remedy: str, *, going: bool
+) -> None:
+    service = world.get("Service", "llama")
+    service["metadata"]["ownerReferences"][0]["uid"] = "gone"
+    if going:
+        service["metadata"]["deletionTimestamp"] = world.now.isoformat()
+    world.touch(service)
+    assert world.reconcile().requeue_after_s == 300
+    world.now += timedelta(seconds=299)
+    assert world.reconcile().requeue_after_s == 1
+    assert world.condition("Stalled") is None
+    world.now += timedelta(seconds=1)
+    assert world.reconcile().stages == ()
+    assert world.condition("Stalled") == ("True", "NameConflict")
+    assert remedy in world.status["conditions"][0]["message"]
+    world.remove("Service", "llama")
+    world.settle()
+    assert world.condition("Ready") == ("True", "GroupsReady")
+
+
 def test_an_orphan_stalls_until_a_person_has_acted(world: SimulatedWorld) -> None:
     service = world.get("Service", "llama")
     del service["metadata"]["ownerReferences"]
