@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 
 from replay import World
-from sights import Deployment
+from sights import Child, Deployment
+from violations import clock
 
 REVISIONS_KEPT = 10
 
@@ -48,7 +49,7 @@ def leaked(world: World) -> Iterator[str]:
         owner = world.deployments.get(child.resource)
         told = f"{child.kind} {child.name}"
         if owner is None or owner.uid != child.owner_uid:
-            yield f"{told} has no owner that is there"
+            yield f"{told} has no owner that is there{_lineage(world, child)}"
         elif child.group and child.group not in {group.index for group in world.groups_up(child.resource)}:
             yield f"{told} is of group {child.group}, which is not there"
     for name in world.deployments:
@@ -56,6 +57,16 @@ def leaked(world: World) -> Iterator[str]:
         # Besides those kept there are the one that runs, and one that was just superseded.
         if len(kept) > REVISIONS_KEPT + 2:
             yield f"{len(kept)} revisions of {name} are kept"
+
+
+def _lineage(world: World, child: Child) -> str:
+    """Whether it was made before its owner went, and is the garbage collector's, or after, and is ours."""
+    ended = world.ended.get(child.owner_uid)
+    if ended is None:
+        return ""
+    after_s = world.born[child.uid] - ended
+    when = f"{after_s:.1f} s after" if after_s > 0 else f"{-after_s:.1f} s before"
+    return f": it was made {when} its owner went at {clock(ended)}"
 
 
 def remains(world: World) -> Iterator[str]:

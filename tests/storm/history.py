@@ -4,7 +4,13 @@ from collections.abc import Iterable, Sequence
 
 from control_plane.audit import AuditEvent
 from rules_of_conduct import Span, false_statuses, request_storms
-from rules_of_groups import more_gpus_than_there_are, side_by_side, taken_down_for_nothing, too_many_groups
+from rules_of_groups import (
+    made_for_the_gone,
+    more_gpus_than_there_are,
+    side_by_side,
+    taken_down_for_nothing,
+    too_many_groups,
+)
 from sights import Sight
 from violations import Violation, clock
 
@@ -21,6 +27,7 @@ def judge(
         *too_many_groups(sights),
         *more_gpus_than_there_are(sights),
         *taken_down_for_nothing(sights),
+        *made_for_the_gone(sights),
         *false_statuses(sights, outages),
         *request_storms(requests),
     ]

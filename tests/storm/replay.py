@@ -22,10 +22,17 @@ class World:
     nodes: dict[str, Node] = field(default_factory=dict)
     children: dict[str, Child] = field(default_factory=dict)
     by_group: defaultdict[GroupKey, dict[str, Pod]] = field(default_factory=lambda: defaultdict(dict))
+    born: dict[str, float] = field(default_factory=dict)
+    """When each object was first seen, by UID."""
+    ended: dict[str, float] = field(default_factory=dict)
+    """When each object that is gone went, by UID."""
 
     def take(self, sight: Sight) -> Thing | None:
         """Take in one sight; returns what stood in its place before, if it was the same object."""
         thing, gone = sight.thing, sight.gone
+        self.born.setdefault(thing.uid, sight.at)
+        if gone:
+            self.ended[thing.uid] = sight.at
         match thing:
             case Pod():
                 if gone:

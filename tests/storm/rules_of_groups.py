@@ -89,6 +89,19 @@ def more_gpus_than_there_are(sights: Iterable[Sight], *, lag_s: float = LAG_S) -
             )
 
 
+def made_for_the_gone(sights: Iterable[Sight], *, lag_s: float = LAG_S) -> Iterator[Violation]:
+    """No child is made for a resource that is gone: Kubernetes would have to collect it again and again."""
+    for step in replay(sights):
+        thing, at, ended = step.sight.thing, step.sight.at, step.world.ended
+        if not isinstance(thing, Child | GroupSet) or step.sight.gone or step.world.born[thing.uid] < at:
+            continue
+        late_s = at - ended.get(thing.owner_uid, at)
+        if late_s > lag_s:
+            told = f"{thing.name} was made {late_s:.1f} s after its owner {thing.owner_uid} had gone"
+            about = thing.resource if isinstance(thing, Child) else thing.group.resource
+            yield Violation(rule="a child of a resource that is gone", about=about, at=at, evidence=(told,))
+
+
 def taken_down_for_nothing(sights: Sequence[Sight], *, lag_s: float = LAG_S) -> Iterator[Violation]:
     """A group goes down only when it is broken, or unwanted, or outdated, or on a node that is to be left."""
     lives: dict[GroupKey, _Life] = {}

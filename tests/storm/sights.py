@@ -57,6 +57,7 @@ class GroupSet:
     group: GroupKey
     role: str
     wanted: int
+    owner_uid: str = ""
     pod_gpus: int = 0
     pods_hash: str = ""
     revision: str = ""
@@ -189,6 +190,7 @@ def _group_set(body: Body, group: GroupKey) -> GroupSet:
         group=group,
         role=metadata["labels"].get(f"{PREFIX}/role", ""),
         wanted=spec.get("replicas", 1),
+        owner_uid=_controller(metadata).get("uid", ""),
         pod_gpus=_gpus(spec["template"]["spec"]),
         pods_hash=metadata["labels"].get(f"{PREFIX}/pods", ""),
         revision=(metadata.get("annotations") or {}).get(f"{PREFIX}/revision", ""),

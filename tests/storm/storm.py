@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Self
 
+from collector import wait_for_collector
 from control_plane.audit import AuditEvent, read_audit
 from control_plane.client import ApiError
 from control_plane.cluster import CommandError
@@ -37,6 +38,8 @@ NAMESPACE = "storm"
 CONVERGE_S = 180.0
 QUIET_S = 6.0
 GONE_S = 120.0
+COLLECTED_S = 60.0
+"""A new garbage collector backs off for up to 40 s from what it could not look at in its first moments."""
 TEND_S = 0.1
 TELL_S = 15.0
 
@@ -117,6 +120,7 @@ class Storm:
         grounds.keeper.calm()
         # Its garbage collector backs off for minutes from what it could not do while the API server was away.
         grounds.plane.restart("kube-controller-manager")
+        wait_for_collector(grounds.api, NAMESPACE)
         wait_for(lambda: grounds.bring_nodes_back() or True, "the nodes are back", timeout_s=60)
         for name, spec in SPECS.items():
             wait_for(lambda n=name, s=spec: grounds.apply(n, s) or True, f"{name} is applied", timeout_s=60)
@@ -124,7 +128,7 @@ class Storm:
         missing = self._wait_until(self._unsettled, CONVERGE_S)
         self.outcome.converged_in_s = time.monotonic() - began
         self._blame("does not converge", missing)
-        self._blame("leaks objects", leaked(world_after(self._trace.sights())))
+        self._blame("leaks objects", self._wait_until(self._leaked, COLLECTED_S if not missing else 0.0))
 
     def stay_quiet(self) -> None:
         """Nothing is written now, not even by an operator that starts anew."""
@@ -221,6 +225,9 @@ class Storm:
         self._blame("does not come up in fair weather", self._wait_until(self._unsettled, CONVERGE_S))
         stack.enter_context(git)
         self.tell("all is up")
+
+    def _leaked(self) -> list[str]:
+        return list(leaked(world_after(self._trace.sights())))
 
     def _unsettled(self) -> list[str]:
         world = world_after(self._trace.sights())

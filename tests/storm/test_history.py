@@ -75,6 +75,11 @@ def node(index: int, **changes: object) -> Node:
     return replace(Node(name=f"n{index}", uid=f"n{index}", gpus=8), **changes)  # type: ignore[arg-type]
 
 
+def child(**changes: object) -> Child:
+    whole = Child(kind="Service", name="llama-0-ranks", uid="s", resource="llama", owner_uid="d", group="0")
+    return replace(whole, **changes)  # type: ignore[arg-type]
+
+
 def running() -> History:
     """A group of two pods that serves, on two nodes."""
     unsaid = deployment(said_ready=0, ready=False)
@@ -180,6 +185,11 @@ def said_ready_for_long() -> History:
     return running().see(pod(1, ready=False)).wait(60).see(node(9))
 
 
+def made_for_a_resource_long_gone() -> History:
+    history = running().lose(deployment(), leader(1), worker(1), pod(0), pod(1))
+    return history.wait(60).see(child())
+
+
 def never_said_ready() -> History:
     return running().see(deployment(said_ready=0)).wait(60).see(node(9))
 
@@ -196,6 +206,7 @@ BROKEN: dict[Callable[[], History], list[tuple[str, str]]] = {
         ("more GPUs than there are", "other/1"),
         ("more GPUs than there are", "other/1"),
     ],
+    made_for_a_resource_long_gone: [("a child of a resource that is gone", "llama")],
     taken_down_whole: [("a group is taken down for nothing", "llama/0")],
     said_ready_for_long: [("a status that is not true", "llama")],
     never_said_ready: [("a status that is not true", "llama")],
@@ -316,11 +327,6 @@ def test_a_settled_world_is_that() -> None:
     assert list(remains(world_after([]))) == []
 
 
-def child(**changes: object) -> Child:
-    whole = Child(kind="Service", name="llama-0-ranks", uid="s", resource="llama", owner_uid="d", group="0")
-    return replace(whole, **changes)  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize(
     ("thing", "words"),
     [
@@ -382,6 +388,22 @@ def test_what_is_unsettled_is_told(thing: Thing, words: str) -> None:
 )
 def test_what_has_leaked_is_told(things: Sequence[Thing], words: list[str]) -> None:
     assert list(leaked(world_after(running().see(*things).sights))) == words
+
+
+@pytest.mark.parametrize(
+    ("history", "words"),
+    [
+        pytest.param(running().see(child()).lose(deployment()), "1.0 s before", id="left to the collector"),
+        pytest.param(running().lose(deployment()).see(child()), "1.0 s after", id="made too late"),
+    ],
+)
+def test_what_has_leaked_tells_whether_it_is_older_than_the_end_of_its_owner(
+    history: History, words: str
+) -> None:
+    (told,) = leaked(world_after(history.see(deployment(uid="e")).sights))
+    assert told.startswith(
+        f"Service llama-0-ranks has no owner that is there: it was made {words} its owner went"
+    )
 
 
 def test_all_that_remains_is_told() -> None:

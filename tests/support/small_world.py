@@ -19,7 +19,7 @@ from shardwright_operator.build.owner import Owner
 from shardwright_operator.build.revision import Revision, from_manifest, to_manifest
 from shardwright_operator.build.stateful_set import leader_set, worker_set
 from shardwright_operator.decide import DecideSettings, decide
-from shardwright_operator.decide.decision import Apply, Decision, Delete, GoneClaim, PodClaim, Write
+from shardwright_operator.decide.decision import Apply, Claim, Delete, GoneClaim, PodClaim, Write
 from shardwright_operator.observe.observed import Observed
 from shardwright_operator.observe.projection import project_child
 from shardwright_operator.observe.views import ChildKind, ChildView, Key, PodView, ResourceView
@@ -141,8 +141,8 @@ def decision_on(
     revisions: tuple[tuple[str, int], ...],
     sets: tuple[tuple[Place, Set], ...],
     pods: tuple[Pod, ...],
-) -> tuple[Decision, tuple[Write, ...]]:
-    """The decision on these beliefs, and its writes on revisions, sets and pods in their order."""
+) -> tuple[tuple[Claim, ...], tuple[Write, ...]]:
+    """What a decision on these beliefs rests on, and its writes on revisions, sets and pods in order."""
     resource = ResourceView(
         key=KEY, uid=OWNER.uid, generation=1, resource_version=1, deleting=False, spec=wish.spec, status={}
     )
@@ -157,7 +157,7 @@ def decision_on(
     decision = decide(observed, NOW, SETTINGS)
     writes = [write for stage in decision.stages for write in stage]
     told = {ChildKind.REVISION, ChildKind.STATEFUL_SET, None}
-    return decision, tuple(write for write in writes if write.kind in told)
+    return decision.confirm, tuple(write for write in writes if write.kind in told)
 
 
 @cache
@@ -214,8 +214,8 @@ def _pod_view(pod: Pod) -> PodView:
 
 def passes(state: State) -> Iterator[Move]:
     """One pass of the operator, ended by itself or by its death after any number of writes."""
-    decision, writes = decision_on(state.wish, state.revisions, state.known_sets, state.known_pods)
-    if any(_is_wrong(claim, state) for claim in decision.confirm):
+    claims, writes = decision_on(state.wish, state.revisions, state.known_sets, state.known_pods)
+    if any(_is_wrong(claim, state) for claim in claims):
         yield Move("the operator looks again", state.synced(), OPERATOR)
         return
     current = state
@@ -228,7 +228,7 @@ def passes(state: State) -> Iterator[Move]:
         yield Move(f"a pass: {'; '.join(f'{w.name}: {w.why}' for w in writes)}", current, OPERATOR)
 
 
-def _is_wrong(claim: Any, state: State) -> bool:
+def _is_wrong(claim: Claim, state: State) -> bool:
     if isinstance(claim, PodClaim):
         return any(str(p.uid) == claim.uid and not p.deleting for p in state.pods)
     if isinstance(claim, GoneClaim):

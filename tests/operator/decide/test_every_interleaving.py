@@ -1,6 +1,7 @@
 """Every interleaving of a small world: the rules hold in each state, and every fair run comes to rest."""
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import pytest
 
@@ -26,6 +27,7 @@ from small_world import (
 )
 
 MOST_STATES = 400_000
+LARGE = pytest.mark.extended
 MOST_STEPS = 400
 
 
@@ -121,32 +123,49 @@ class Exploration:
         return ViolationError("\n".join((what, *way)))
 
 
-EDITED, PAUSED = Wish(1, 2), Wish(1, 2, paused=True)
-ALONE, ALONE_PAUSED = Wish(1, 1), Wish(1, 1, paused=True)
+EDIT, PAUSE = Wish(1, 1), Wish(1, 1, paused=True)
+EDIT_2, PAUSE_2 = Wish(1, 2), Wish(1, 2, paused=True)
+
+
+class World(NamedTuple):
+    """Groups of two ranks, what may befall them, and which edits the user may make."""
+
+    groups: int
+    faults: int = 0
+    edits: int = 0
+    wishes: tuple[Wish, ...] = ()
+    prompt: bool = False
 
 
 @pytest.mark.parametrize(
-    ("replicas", "fault_budget", "edit_budget", "wishes", "prompt"),
+    "world",
     [
-        pytest.param(1, 1, 0, (), False, id="one group, a fault"),
-        pytest.param(2, 1, 0, (), False, id="two groups, a fault"),
-        pytest.param(1, 0, 2, (ALONE, ALONE_PAUSED), False, id="one group, an edit, a pause"),
-        pytest.param(2, 0, 2, (EDITED, PAUSED), False, id="two groups, an edit, a pause"),
-        pytest.param(2, 0, 1, (Wish(0, 1),), False, id="two groups, scaled in"),
-        pytest.param(1, 0, 1, (Wish(0, 2),), False, id="one group, scaled out"),
-        pytest.param(2, 1, 1, (EDITED,), True, id="two groups, a fault, an edit, told at once"),
-        pytest.param(2, 1, 1, (PAUSED,), True, id="two groups, a fault, a pause, told at once"),
-        pytest.param(1, 1, 1, (ALONE,), False, id="one group, a fault, an edit", marks=pytest.mark.extended),
+        pytest.param(World(1, faults=1), id="a group, a fault"),
+        pytest.param(World(2, faults=1), id="two groups, a fault"),
+        pytest.param(World(1, edits=2, wishes=(EDIT, PAUSE)), id="a group, an edit, a pause"),
+        pytest.param(World(2, edits=2, wishes=(EDIT_2, PAUSE_2)), id="two groups, an edit, a pause"),
+        pytest.param(World(2, edits=1, wishes=(Wish(0, 1),)), id="two groups, scaled in"),
+        pytest.param(World(1, edits=1, wishes=(Wish(0, 2),)), id="a group, scaled out"),
+        pytest.param(World(1, 1, 1, (EDIT,), prompt=True), id="a group, a fault, an edit, told at once"),
+        pytest.param(World(1, 1, 1, (PAUSE,), prompt=True), id="a group, a fault, a pause, told at once"),
+        pytest.param(World(1, 1, 1, (EDIT,)), id="a group, a fault, an edit", marks=LARGE),
+        pytest.param(World(1, 1, 1, (PAUSE,)), id="a group, a fault, a pause", marks=LARGE),
         pytest.param(
-            1, 1, 1, (ALONE_PAUSED,), False, id="one group, a fault, a pause", marks=pytest.mark.extended
+            World(2, 1, 1, (EDIT_2,), prompt=True),
+            id="two groups, a fault, an edit, told at once",
+            marks=LARGE,
+        ),
+        pytest.param(
+            World(2, 1, 1, (PAUSE_2,), prompt=True),
+            id="two groups, a fault, a pause, told at once",
+            marks=LARGE,
         ),
     ],
 )
-def test_every_interleaving(
-    replicas: int, fault_budget: int, edit_budget: int, wishes: tuple[Wish, ...], *, prompt: bool
-) -> None:
-    start = canonical(settled(State(wish=Wish(0, replicas))))
+def test_every_interleaving(world: World) -> None:
+    start = canonical(settled(State(wish=Wish(0, world.groups))))
     assert is_good(start), start
-    exploration = Exploration(start._replace(faults=fault_budget, edits=edit_budget), wishes, prompt=prompt)
+    start = start._replace(faults=world.faults, edits=world.edits)
+    exploration = Exploration(start, world.wishes, prompt=world.prompt)
     exploration.run()
     print(f"{KEY}: {len(exploration.states)} states")
