@@ -1,8 +1,8 @@
 """Whether Kubernetes collects what deleted resources leave: a storm's end cannot be judged without that.
 
-The collector of kube-controller-manager follows objects by watches of its own. When one breaks, and a resource
-is deleted and made again under its name before it is back, the new watch shows one object that has changed,
-and what the old one left stays until the controller-manager starts anew.
+The collector of kube-controller-manager follows objects by watches of its own. When one breaks, and a
+resource is deleted and made again under its name before it is back, the new watch shows one object that has
+changed, and what the old one left stays until the controller-manager starts anew.
 """
 
 import uuid

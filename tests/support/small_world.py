@@ -301,7 +301,7 @@ def _check_leader_write(state: State, before: State, place: Place, old: Set | No
     goes_up = new.replicas and (old is None or not old.replicas)
     if goes_up and any(pod.group == place[0] for pod in state.pods):
         raise ViolationError(f"group {place[0]} starts beside pods of an earlier attempt")
-    if state.wish.paused and old is not None and new.made_from != old.made_from:
+    if state.wish.paused and new.made_from not in _kinds_of(state, place[0], old):
         raise ViolationError(f"group {place[0]} changes its revision while changes are held back")
     leaders = [found for (_, role), found in state.sets if role is Role.LEADER and found.replicas]
     if goes_up and old is None and len(leaders) >= state.wish.replicas:
@@ -312,6 +312,16 @@ def _check_leader_write(state: State, before: State, place: Place, old: Set | No
         others = sum(serves(before, group) for group in groups(before) if group != place[0])
         if serves(before, place[0]) and before.wish.replicas > 1 and others == 0:
             raise ViolationError(f"a rollout takes down group {place[0]}, the last that serves")
+
+
+def _kinds_of(state: State, group: int, leader: Set | None) -> set[str]:
+    """What the group may be made from while changes are held back; a new one has nothing to come back to."""
+    if leader is not None:
+        return {leader.made_from}
+    worker = dict(state.sets).get((group, Role.WORKER))
+    stand = {pod.made_from for pod in state.pods if pod.group == group}
+    stand |= {worker.made_from} if worker is not None else set()
+    return stand or {revision.pods_hash for revision in _REVISIONS.values()}
 
 
 def groups(state: State) -> set[int]:

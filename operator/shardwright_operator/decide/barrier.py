@@ -33,6 +33,7 @@ def fail(group: Standing, revision: Revision, failure: Failure) -> GroupStep:
     delay_s = restart_delay_s(scene.recovery, attempt, group.identity)
     record = replace(
         group.record,
+        revision=revision.name,
         members=(),
         restarts=0,
         attempt=attempt,

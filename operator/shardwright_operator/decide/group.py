@@ -37,7 +37,7 @@ def decide_group(group: Standing) -> GroupStep:
 
 def _create(group: Standing) -> GroupStep:
     """No leader set: a new group, or one whose leader set somebody deleted."""
-    coming = group.scene.coming
+    coming = (group.remnants_revision() if group.scene.held else None) or group.scene.coming
     if group.at_rest:
         return barrier.start(group, coming, Record(), "created")
     claim = group.no_set(Role.LEADER)

@@ -1,6 +1,6 @@
 """What others hold or refuse: names that are not ours, and writes that the server turned down."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 
 from shardwright_operator.api.constants import ConditionType, Reason
@@ -59,7 +59,7 @@ def conflicts(observed: Observed, resource: ResourceView, now: datetime) -> list
 def conflict_deadline(resource: ResourceView, now: datetime) -> datetime:
     """Until when a foreign child may be expected to go by itself: counted from the status that first told."""
     conditions = resource.status.get("conditions") or ()
-    ready = next((c for c in conditions if c.get("type") == ConditionType.READY), {})
+    ready: Mapping[str, object] = next((c for c in conditions if c.get("type") == ConditionType.READY), {})
     if ready.get("reason") != Reason.NAME_CONFLICT or ready.get("status") != "False":
         return now + COLLECTED_WITHIN
     try:

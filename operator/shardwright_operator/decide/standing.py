@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Literal
 
 from shardwright_operator.api import names
-from shardwright_operator.api.constants import GroupPhase, Reason, Role
+from shardwright_operator.api.constants import GroupPhase, Label, Reason, Role
 from shardwright_operator.api.gang import GANG_APIS
 from shardwright_operator.build.gang import gang_object
 from shardwright_operator.build.revision import Revision
@@ -109,6 +109,15 @@ class Standing:
         if leader.started:
             return earlier.get("phase") not in COMING_UP
         return earlier.get("phase") in {GroupPhase.READY, GroupPhase.DEGRADED}
+
+    def remnants_revision(self) -> Revision | None:
+        """The revision of what stands of a group whose leader set, which names it, is gone."""
+        hashes = {pod.pods_hash for pod in self.pods}
+        if self.worker is not None:
+            labels = self.worker.body.get("metadata", {}).get("labels") or {}
+            hashes.add(labels.get(Label.PODS, ""))
+        known = [revision for revision in self.scene.revisions.values() if revision.pods_hash in hashes]
+        return max(known, key=lambda revision: revision.number, default=None)
 
     def write_leader(self, revision: Revision, record: Record, *, replicas: Literal[0, 1]) -> Apply | None:
         """The leader set with its record, if that differs from what stands."""

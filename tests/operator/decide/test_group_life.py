@@ -1,6 +1,7 @@
 """The life of a resource as whole sequences: what is written, in which order, and where it ends."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -270,6 +271,38 @@ def test_while_paused_a_broken_group_comes_back_on_its_old_revision(world: Simul
     world.settle()
     assert world.condition("Ready") == ("True", "GroupsReady")
     assert world.status["groups"][0]["revision"] != old
+
+
+def pause_with_an_edit(world: SimulatedWorld) -> None:
+    world.edit(
+        lambda spec: spec.update(
+            rollout={"paused": True}, engine={"env": [{"name": "NCCL_DEBUG", "value": "INFO"}]}
+        )
+    )
+
+
+def lose_the_leader_set(world: SimulatedWorld) -> None:
+    world.remove("StatefulSet", "llama-0-leader")
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        pytest.param((pause_with_an_edit, lose_the_leader_set), id="paused, then lost"),
+        pytest.param((lose_the_leader_set, pause_with_an_edit), id="lost, then paused"),
+    ],
+)
+def test_while_paused_a_group_without_its_leader_set_comes_back_on_its_old_revision(
+    world: SimulatedWorld, steps: tuple[Callable[[SimulatedWorld], None], ...]
+) -> None:
+    """Nothing named that revision any more: the set that did is the one that was deleted."""
+    old = {pod["metadata"]["labels"][Label.PODS] for pod in world.pods.values()}
+    for step in steps:
+        step(world)
+        world.reconcile()
+    world.settle()
+    assert {pod["metadata"]["labels"][Label.PODS] for pod in world.pods.values()} == old
+    assert world.status["ready"] == "1/1"
 
 
 def test_groups_are_replaced_one_at_a_time() -> None:
