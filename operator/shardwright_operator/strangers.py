@@ -16,6 +16,7 @@ from typing import Any
 import aiohttp
 
 from shardwright_operator.api.constants import GPU_RESOURCE, MANAGED_BY_VALUE, Label
+from shardwright_operator.observe.projection import project_claim
 from shardwright_operator.watch_session import open_session
 
 PAGE = 250
@@ -91,7 +92,7 @@ class StrangerWatch:
             async with session.get(f"{server}{_PATH}", params=query) as answer:
                 answer.raise_for_status()
                 page = json.loads(await answer.read())
-            pods += [_slim(item) for item in page.get("items") or () if _asks_for_gpus(item)]
+            pods += [_slim(item) for item in page.get("items") or () if project_claim(item) is not None]
             metadata = page["metadata"]
             if not metadata.get("continue"):
                 break
@@ -145,16 +146,6 @@ async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
         *lines, rest = (rest + chunk).split(b"\n")
         for line in lines:
             yield line
-
-
-def _asks_for_gpus(pod: Body) -> bool:
-    spec = pod.get("spec") or {}
-    containers = (*(spec.get("containers") or ()), *(spec.get("initContainers") or ()))
-    return any(
-        GPU_RESOURCE in (c.get("resources") or {}).get(kind, {})
-        for c in containers
-        for kind in ("limits", "requests")
-    )
 
 
 def _slim(pod: Body) -> Body:

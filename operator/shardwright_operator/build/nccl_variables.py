@@ -5,9 +5,8 @@ docs/userguide/source/env.rst at commit 0186f08), removed and deprecated ones in
 errors. NCCL itself ignores an unknown name without a word. Nothing here can be tried without GPUs.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
-from types import MappingProxyType
 
 _NETWORK = """
     SOCKET_IFNAME SOCKET_FAMILY SOCKET_MAGIC SOCKET_RETRY_CNT SOCKET_RETRY_SLEEP_MSEC SOCKET_POLL_TIMEOUT_MSEC
@@ -36,15 +35,6 @@ _REST = """
 """
 PREFIX = "NCCL_"
 DOCUMENTED = frozenset(PREFIX + word for word in (_NETWORK + _REST).split())
-
-ACCEPTED: Mapping[str, frozenset[str]] = MappingProxyType(
-    {
-        # Built-in networks on Linux; plugins define names of their own.
-        "NCCL_NET": frozenset({"IB", "Socket"}),
-        "NCCL_SOCKET_FAMILY": frozenset({"AF_INET", "AF_INET6"}),
-    }
-)
-"""Values of variables that we set ourselves, where the guide lists them."""
 
 
 def unknown_variables(names: Iterable[str]) -> Iterator[str]:

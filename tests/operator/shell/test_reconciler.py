@@ -8,13 +8,12 @@ from shardwright_operator.api.constants import API_VERSION, KIND, Label
 from shardwright_operator.apply.retry import RetryLaterError
 from shardwright_operator.cluster import (
     ClusterError,
-    ConflictError,
     ForbiddenError,
     InvalidError,
     NotFoundError,
     UnavailableError,
 )
-from shardwright_operator.decide.decision import Decision, Delete, Event, EventType, PodClaim
+from shardwright_operator.decide.decision import Decision, Event, EventType, PodClaim
 from shardwright_operator.observe.views import ChildKind, ClaimState, ClaimView, Key
 
 KEY = Key("models", "llama")
@@ -132,50 +131,6 @@ async def test_a_claim_is_read_once_and_again_after_a_while(world) -> None:
     assert len(world.cluster.calls) == 2
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        pytest.param(InvalidError("spec.ports: Required value"), id="invalid"),
-        pytest.param(ForbiddenError("exceeded quota"), id="forbidden"),
-    ],
-)
-async def test_a_refused_write_leaves_a_note_and_waits_longer_each_time(
-    world, make_service, make_apply, error: ClusterError
-) -> None:
-    world.make_resource()
-    world.cluster.fail = lambda verb, _kind, _name: error if verb == "apply" else None
-    write = make_apply(make_service())
-    world.decide = lambda _observed: Decision(stages=((write,),), status={})
-    delays = []
-    for _ in range(7):
-        with pytest.raises(RetryLaterError) as caught:
-            await world.reconciler.reconcile(KEY)
-        assert caught.value.error == ""
-        note = world.ledger.of(KEY)[ChildKind.SERVICE, "llama"]
-        assert (note.refused, note.foreign, note.digest) == (error.message, False, write.digest)
-        delays.append((note.retry_at - world.now).total_seconds())
-    assert delays == [10, 20, 40, 80, 160, 300, 300]
-    assert ("status", "ModelDeployment", "llama") not in world.cluster.calls
-
-
-async def test_a_kind_whose_definition_somebody_removed_is_asked_for_ever_more_slowly(
-    world, make_apply
-) -> None:
-    world.make_resource()
-    missing = NotFoundError("the server could not find the requested resource", status=404)
-    world.cluster.fail = lambda verb, _kind, _name: missing if verb == "apply" else None
-    metadata = {"namespace": KEY.namespace, "name": "llama-0"}
-    group = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup", "metadata": metadata}
-    world.decide = lambda _observed: Decision(stages=((make_apply(group),),))
-    for delay in (10, 20):
-        with pytest.raises(RetryLaterError) as caught:
-            await world.reconciler.reconcile(KEY)
-        assert caught.value.error == ""
-        note = world.ledger.of(KEY)[ChildKind.VOLCANO_POD_GROUP, "llama-0"]
-        assert note.refused == f"{missing.message}; is its API still installed?"
-        assert (note.retry_at - world.now).total_seconds() == delay
-
-
 async def test_who_waits_for_gpus_hears_of_a_status_by_which_another_stops_to_wait(world) -> None:
     """As in a namespace on its way out: what it held back can no longer be made, and it says so."""
     world.store.replace_strangers((), version=0)
@@ -195,127 +150,6 @@ async def test_who_waits_for_gpus_hears_of_a_status_by_which_another_stops_to_wa
     world.decide = lambda _observed: Decision(status=refused)
     await world.reconciler.reconcile(KEY)
     assert world.woken == [other]
-
-
-async def test_a_foreign_object_is_told_from_a_stale_view(world, make_service, make_apply) -> None:
-    uid = world.make_resource()["metadata"]["uid"]
-    world.cluster.seed(make_service("theirs", "another-uid"), foreign=True)
-    world.cluster.seed(make_service("ours", uid), foreign=True)
-
-    world.decide = lambda _observed: Decision(stages=((make_apply(make_service("theirs", uid)),),))
-    with pytest.raises(RetryLaterError):
-        await world.reconciler.reconcile(KEY)
-    note = world.ledger.of(KEY)[ChildKind.SERVICE, "theirs"]
-    assert note.foreign
-    assert note.refused.startswith("it has another controller")
-
-    world.decide = lambda _observed: Decision(stages=((make_apply(make_service("ours", uid)),),))
-    with pytest.raises(RetryLaterError):
-        await world.reconciler.reconcile(KEY)
-    assert (ChildKind.SERVICE, "ours") not in world.ledger.of(KEY)
-    world.decide = lambda _observed: Decision()
-    await world.reconciler.reconcile(KEY)
-    assert (ChildKind.SERVICE, "ours") in world.observed[-1].children
-
-
-async def test_a_write_to_an_object_that_was_made_anew_repairs_the_store(
-    world, make_service, make_apply
-) -> None:
-    uid = world.make_resource()["metadata"]["uid"]
-    world.store.put(world.cluster.seed(make_service("llama", uid, a=1)), deleted=False)
-    world.cluster.seed(make_service("llama", uid, a=2))
-    write = make_apply(make_service("llama", uid, a=3), owned=True, uid="of-an-earlier-one")
-    world.decide = lambda _observed: Decision(stages=((write,),))
-    with pytest.raises(RetryLaterError) as caught:
-        await world.reconciler.reconcile(KEY)
-    assert caught.value.error == ""
-    world.decide = lambda _observed: Decision()
-    await world.reconciler.reconcile(KEY)
-    assert world.observed[-1].children[ChildKind.SERVICE, "llama"].body["spec"] == {"a": 2}
-
-
-async def test_a_conflict_over_an_object_that_is_gone_asks_for_a_list(
-    world, make_service, make_apply
-) -> None:
-    world.make_resource()
-    write = make_apply(make_service(), owned=True, uid="gone")
-    world.decide = lambda _observed: Decision(stages=((write,),))
-    with pytest.raises(RetryLaterError):
-        await world.reconciler.reconcile(KEY)
-    assert world.distrusted == ["Service"]
-
-
-async def test_a_write_that_a_webhook_alters_is_noted_with_its_answer(
-    world, make_service, make_apply
-) -> None:
-    uid = world.make_resource()["metadata"]["uid"]
-    write = make_apply(make_service("llama", uid, a=1))
-
-    def alter(body: dict[str, Any]) -> None:
-        body["spec"]["a"] = 9
-
-    world.cluster.alter = alter
-    world.decide = lambda _observed: Decision(stages=((write,),))
-    await world.reconciler.reconcile(KEY)
-    note = world.ledger.of(KEY)[ChildKind.SERVICE, "llama"]
-    assert note.altered == "spec.a: wanted 1, found 9"
-    assert note.answer
-    assert note.retry_at is None
-
-
-async def test_a_write_that_somebody_undoes_is_repeated_ever_more_slowly(
-    world, make_service, make_apply
-) -> None:
-    uid = world.make_resource()["metadata"]["uid"]
-    write = make_apply(make_service("llama", uid), owned=True)
-    world.decide = lambda _observed: Decision(stages=((write,),))
-    delays = []
-    for _ in range(4):
-        await world.reconciler.reconcile(KEY)
-        note = world.ledger.of(KEY).get((ChildKind.SERVICE, "llama"))
-        delays.append((note.retry_at - world.now).total_seconds() if note and note.retry_at else None)
-    assert delays == [None, 10, 20, 40]
-    world.advance(601)
-    await world.reconciler.reconcile(KEY)
-    assert world.ledger.of(KEY) == {}
-
-
-async def test_delete_takes_the_child_out_of_the_store_and_forgets_its_notes(
-    world, make_service, make_apply
-) -> None:
-    uid = world.make_resource()["metadata"]["uid"]
-    write = make_apply(make_service("llama", uid), owned=True)
-    world.decide = lambda _observed: Decision(stages=((write,),))
-    await world.reconciler.reconcile(KEY)
-    await world.reconciler.reconcile(KEY)
-    child = world.store.observe(KEY).children[ChildKind.SERVICE, "llama"]
-    gone = Delete(kind=ChildKind.SERVICE, name="llama", uid=child.uid, why="not wanted")
-    world.decide = lambda _observed: Decision(stages=((gone,),))
-    await world.reconciler.reconcile(KEY)
-    assert world.store.observe(KEY).children == {}
-    assert world.ledger.of(KEY) == {}
-
-
-@pytest.mark.parametrize(
-    ("error", "distrusted", "retries"),
-    [
-        pytest.param(NotFoundError("gone"), ["Pod"], False, id="already gone"),
-        pytest.param(ConflictError("another UID"), ["Pod"], True, id="another one by now"),
-    ],
-)
-async def test_delete_of_what_is_not_there(
-    world, error: ClusterError, distrusted: list[str], retries: bool
-) -> None:
-    world.make_resource()
-    world.cluster.fail = lambda verb, _kind, _name: error if verb == "delete" else None
-    gone = Delete(kind=None, name="llama-0-leader-0", uid="u", why="broken", grace_period_s=1)
-    world.decide = lambda _observed: Decision(stages=((gone,),))
-    if retries:
-        with pytest.raises(RetryLaterError):
-            await world.reconciler.reconcile(KEY)
-    else:
-        await world.reconciler.reconcile(KEY)
-    assert world.distrusted == distrusted
 
 
 def pod(uid: str, **metadata: Any) -> dict[str, Any]:
@@ -394,48 +228,6 @@ async def test_the_same_event_is_posted_once_in_ten_minutes_and_its_loss_is_no_f
     assert len(world.cluster.writes()) == 2
     (event,) = (body for (kind, _, _), body in world.cluster.objects.items() if kind == "Event")
     assert (event["reason"], event["type"], event["involvedObject"]["name"]) == ("Planned", "Normal", "llama")
-
-
-async def test_a_name_that_somebody_held_is_looked_at_again_until_it_is_free(
-    world, make_service, make_apply
-) -> None:
-    uid = world.make_resource()["metadata"]["uid"]
-    place = (ChildKind.SERVICE, "llama")
-    world.cluster.seed(make_service("llama", "another-uid"), foreign=True)
-    world.decide = lambda _observed: Decision(stages=((make_apply(make_service("llama", uid)),),))
-    with pytest.raises(RetryLaterError):
-        await world.reconciler.reconcile(KEY)
-
-    world.decide = lambda _observed: Decision()
-    delays = []
-    for _ in range(4):
-        note = world.ledger.of(KEY)[place]
-        delays.append((note.retry_at - world.now).total_seconds())
-        world.now = note.retry_at
-        await world.reconciler.reconcile(KEY)
-    assert delays == [10, 20, 40, 60]
-
-    del world.cluster.objects["Service", "models", "llama"]
-    world.advance(60)
-    await world.reconciler.reconcile(KEY)
-    assert world.ledger.of(KEY) == {}
-
-
-async def test_a_first_write_that_merged_into_an_older_object_is_taken_back(
-    world, make_service, make_apply
-) -> None:
-    uid = world.make_resource()["metadata"]["uid"]
-    world.cluster.alter = lambda body: body["metadata"].update(
-        managedFields=[{"manager": "somebody"}, {"manager": "shardwright"}]
-    )
-    world.decide = lambda _observed: Decision(stages=((make_apply(make_service("llama", uid, a=1)),),))
-    with pytest.raises(RetryLaterError):
-        await world.reconciler.reconcile(KEY)
-    assert world.ledger.of(KEY)[ChildKind.SERVICE, "llama"].foreign
-    taken_back = world.cluster.objects["Service", "models", "llama"]
-    assert "spec" not in taken_back
-    assert "ownerReferences" not in taken_back["metadata"]
-    assert world.store.observe(KEY).children == {}
 
 
 async def test_a_status_that_an_older_crd_cuts_is_written_once(world) -> None:
