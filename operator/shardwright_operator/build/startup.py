@@ -10,6 +10,7 @@ import math
 from shardwright_operator.api.lifecycle_spec import RecoverySpec
 from shardwright_operator.build.owner import Manifest
 from shardwright_operator.build.service import API_PORT_NAME
+from shardwright_operator.launcher import start
 from shardwright_planner.plan import Plan
 
 READ_BYTES_PER_S = 250_000_000
@@ -17,7 +18,8 @@ READ_BYTES_PER_S = 250_000_000
 WARM_UP_S = 600
 """Everything but reading: imports, forming the group, compiling kernels, warm-up and CUDA graphs. Warm-ups of
 more than 10 minutes were reported with a cold compile cache (vLLM pull request 27444)."""
-PROBE_PERIOD_S = 10
+PROBE_PERIOD_S = int(start.PROBE_PERIOD_S)
+"""As the launcher has it, which tells by it whether this probe may have ended a start."""
 PROBE_TIMEOUT_S = 10
 
 

@@ -17,6 +17,7 @@ UNDONE_SHOWN = timedelta(seconds=30)
 
 COLLECTED_WITHIN = timedelta(minutes=5)
 """Kubernetes removes what a deleted owner leaves within seconds, also after a restart of its controllers."""
+_PATIENCE = f"{COLLECTED_WITHIN // timedelta(minutes=1)} minutes"
 
 
 def conflicts(observed: Observed, resource: ResourceView, now: datetime) -> list[Problem]:
@@ -38,13 +39,13 @@ def conflicts(observed: Observed, resource: ResourceView, now: datetime) -> list
             text += "another owner; waiting until Kubernetes has removed it with that owner"
         elif child.deleting:
             text += (
-                "another owner, and its deletion has not ended within 5 minutes: see who has to act on its "
-                "metadata.finalizers, or rename this resource"
+                f"another owner, and its deletion has not ended within {_PATIENCE}: see who has to act on "
+                "its metadata.finalizers, or rename this resource"
             )
         else:
             text += (
-                "another owner, which Kubernetes has not removed it with within 5 minutes: delete it if that "
-                "owner is gone (then kube-controller-manager's garbage collector does not work), "
+                f"another owner, which Kubernetes has not removed it with within {_PATIENCE}: delete it if "
+                "that owner is gone (then kube-controller-manager's garbage collector does not work), "
                 "or rename this resource"
             )
         problems.append(Problem(reason=Reason.NAME_CONFLICT, message=text, stalled=stalled))
