@@ -22,7 +22,7 @@ from shardwright_operator.build.model_files import (
     revision_or_default,
 )
 from shardwright_operator.build.owner import Manifest, Owner, labels, metadata
-from shardwright_operator.launcher.program import EXIT_INPUT
+from shardwright_operator.launcher.reasons import EXIT_INPUT
 
 CONTAINER = "download"
 COMPONENT = "download"

@@ -26,8 +26,6 @@ from shardwright_operator.launcher.stall import StallWatch
 from shardwright_operator.launcher.start import Start, answers, patience_s
 
 EXIT_FAILURE = 1
-EXIT_INPUT = 66
-"""The model is not there or not for us: another attempt ends in the same way (EX_NOINPUT of sysexits.h)."""
 EXIT_CHECK = 78
 """A check failed, and no engine was started (EX_CONFIG of sysexits.h)."""
 EXIT_WATCH = 70
@@ -51,7 +49,7 @@ def main(arguments: Sequence[str]) -> int:
     except LauncherError as error:
         say(f"{error.reason}: {error.text}")
         leave(options.termination_log, message(error.reason, error.text, output, environment))
-        return EXIT_INPUT if error.reason == reasons.ACCESS_DENIED else EXIT_CHECK
+        return reasons.EXIT_INPUT if error.reason == reasons.ACCESS_DENIED else EXIT_CHECK
     start = Start(command, port=options.port, members=options.members, within_s=options.start_within)
     return _Run(options, engine, start, output, environment).to_the_end()
 
@@ -219,7 +217,7 @@ class _Run:
         if self._verdict is not None:
             return EXIT_WATCH
         if verdict.reason in {reasons.MODEL_NOT_FOUND, reasons.ACCESS_DENIED}:
-            return EXIT_INPUT
+            return reasons.EXIT_INPUT
         return 128 - code if code < 0 else code or EXIT_FAILURE
 
     def _missing(self) -> list[int]:

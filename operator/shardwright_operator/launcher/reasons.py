@@ -28,6 +28,10 @@ ALL = (
     UNKNOWN,
 )
 
+EXIT_INPUT = 66
+"""Exit code when the model is not there or not for us: another attempt ends in the same way (EX_NOINPUT of
+sysexits.h). The download's Job counts on it."""
+
 
 class LauncherError(Exception):
     """The container is to end: a reason, and a text that says what is wrong with which value."""
