@@ -7,7 +7,16 @@ the one that was written.
 from collections.abc import Sequence
 
 from shardwright_planner.caveats import caveats
-from shardwright_planner.choice import choose, miss_text, rejection, rule_of, saving_text, split_cause
+from shardwright_planner.choice import (
+    choose,
+    miss_text,
+    reason_text,
+    rejection,
+    rule_of,
+    saving_text,
+    slo_text,
+    split_cause,
+)
 from shardwright_planner.evaluation import Candidate, shortage
 from shardwright_planner.fingerprint import input_hash
 from shardwright_planner.latency import Latency
@@ -47,7 +56,7 @@ def plan_of(
     """The plan for a candidate that fits."""
     cause = split_cause(found, chosen)
     missed = miss_text(chosen)
-    reason = _reason(chosen, cause) + saving_text(chosen, found)
+    reason = reason_text(chosen, cause) + saving_text(chosen, found)
     if missed and not feasible:
         reason = f"Refused, because policy Require is set and {missed} on {chosen.layout.label()}"
     return _plan(
@@ -123,7 +132,7 @@ def _plan(
         reason=cut(reason),
         split_cause=cause.value,
         slo_predicted=_predicted_slo(chosen),
-        slo_message=cut(_slo_message(chosen)),
+        slo_message=cut(slo_text(chosen, found)),
         goal=_goal(request),
         max_model_length=longest,
         max_num_seqs=setting.max_num_seqs,
@@ -151,26 +160,6 @@ def _plan(
     )
 
 
-def _reason(chosen: Candidate, cause: SplitCause) -> str:
-    layout, pool = chosen.layout, chosen.setting.pool
-    where = (
-        f"{layout.label()} on {layout.nodes} {'node' if layout.nodes == 1 else 'nodes'} of {pool.gpu.name}"
-    )
-    match cause:
-        case SplitCause.NOT_SPLIT:
-            return f"One {pool.gpu.name} holds the model and the wanted cache; nothing is split"
-        case SplitCause.WEIGHTS:
-            return f"{where}: the weights do not fit on fewer GPUs"
-        case SplitCause.CACHE:
-            return f"{where}: the cache for the wanted load does not fit on fewer GPUs"
-        case SplitCause.LATENCY if not chosen.meets:
-            return f"{where}: of all that fits it comes closest to the service level"
-        case SplitCause.LATENCY:
-            return f"{where}: fewer GPUs hold the model but miss the service level"
-        case SplitCause.PINNED:
-            return f"{where}: the sizes are pinned"
-
-
 def _replicas(request: PlanRequest, latency: Latency | None) -> int:
     rate = request.workload.requests_per_second
     if rate is None or latency is None:
@@ -195,18 +184,6 @@ def _predicted_slo(chosen: Candidate) -> bool | None:
     if level.time_per_output_token_s is None and level.time_to_first_token_s is None:
         return None
     return chosen.meets
-
-
-def _slo_message(chosen: Candidate) -> str:
-    level = chosen.setting.service_level
-    if _predicted_slo(chosen) is None:
-        return "No service level was given"
-    if not chosen.fits:
-        return "Nothing fits, so that no latency can be held against the service level"
-    missed = miss_text(chosen)
-    if missed:
-        return f"Predicted {missed} at {level.concurrency} concurrent requests"
-    return f"Predicted to be met at {level.concurrency} concurrent requests, high ends included"
 
 
 def _stages(fit: Fit) -> tuple[Stage, ...]:

@@ -99,6 +99,11 @@ def _network(chosen: Candidate) -> Iterator[str]:
     if layout.nodes == 1:
         return
     crossing = "AllReduce and sends" if layout.crosses_nodes else "exchanges and sends"
+    if layout.data > 1:
+        yield (
+            "Expert parallelism over nodes is unmeasured: every sparse layer waits twice for the network, "
+            "and no published point has it."
+        )
     if setting.pool.rdma is False:
         yield (
             f"RDMA is absent: {crossing} between nodes go through the kernel's TCP, slower and less even "

@@ -5,6 +5,7 @@ pipeline, then throughput per GPU. Within a tenth of the best throughput the pla
 prediction is not finer than that.
 """
 
+import math
 from collections.abc import Sequence
 
 from shardwright_planner.evaluation import Candidate, shortage, weigher
@@ -18,7 +19,7 @@ MOST_COMPARED = 16
 def choose(found: Sequence[Candidate]) -> Candidate | None:
     """The candidate to deploy, or None if nothing fits.
 
-    If nothing meets the service level, the one that comes closest to it.
+    If nothing meets the service level, the one that comes closest to it on as many nodes as are worth it.
     """
     fitting = [candidate for candidate in found if candidate.fits]
     if not fitting:
@@ -26,9 +27,27 @@ def choose(found: Sequence[Candidate]) -> Candidate | None:
     meeting = [candidate for candidate in fitting if candidate.meets]
     if meeting:
         return _smallest(meeting)
+    near = _worth_their_nodes(fitting)
     # Within a tenth of the closest the fewest GPUs win: a missed goal is no reason to double them for 3 %.
-    closest = min(candidate.miss_ratio for candidate in fitting) * PLAIN_WITHIN
-    return _smallest([candidate for candidate in fitting if candidate.miss_ratio <= closest])
+    close = closest(near).miss_ratio * PLAIN_WITHIN
+    return _smallest([candidate for candidate in near if candidate.miss_ratio <= close])
+
+
+def closest(fitting: Sequence[Candidate]) -> Candidate:
+    """The candidate that comes closest to a service level which none meets, whatever it takes."""
+    return min(fitting, key=lambda c: (c.miss_ratio, c.layout.world))
+
+
+def _worth_their_nodes(fitting: Sequence[Candidate]) -> list[Candidate]:
+    # Five nodes instead of two that still miss the goal by 76 % are wasted; two instead of one that come
+    # within the prediction's own error of it are not. So every further node has to take its share off the
+    # miss.
+    least: dict[int, float] = {}
+    for candidate in fitting:
+        nodes = candidate.layout.nodes
+        least[nodes] = min(least.get(nodes, math.inf), candidate.miss_ratio)
+    best = min(least, key=lambda nodes: ((least[nodes] - 1.0 + PLAIN_WITHIN - 1.0) * nodes, nodes))
+    return [candidate for candidate in fitting if candidate.layout.nodes <= best]
 
 
 def nearest(found: Sequence[Candidate]) -> Candidate | None:
@@ -74,7 +93,10 @@ def rejection(candidate: Candidate, chosen: Candidate) -> str:
     if missed and candidate.miss_ratio > chosen.miss_ratio * PLAIN_WITHIN:
         return f"fits, but {missed}, further off than {other.label()}"
     if mine.world != other.world:
-        return f"fits, but comes hardly closer to the service level with {mine.world} GPUs"
+        gain = 1.0 - candidate.miss_ratio / chosen.miss_ratio
+        if gain <= PLAIN_WITHIN - 1.0:
+            return f"fits, but comes hardly closer to the service level with {mine.world} GPUs"
+        return f"fits, but still misses the service level, by {100 * gain:.0f} % less with {mine.world} GPUs"
     if mine.nodes != other.nodes:
         return f"fits, but spreads over {mine.nodes} nodes instead of {other.nodes}"
     if mine.pipeline != other.pipeline:
@@ -150,3 +172,42 @@ def split_cause(found: Sequence[Candidate], chosen: Candidate) -> SplitCause:
     if any(candidate.fit is not None and candidate.fit.weights_fit for candidate in smaller):
         return SplitCause.CACHE
     return SplitCause.WEIGHTS
+
+
+def reason_text(chosen: Candidate, cause: SplitCause) -> str:
+    """Why the layout is as large as it is."""
+    layout, pool = chosen.layout, chosen.setting.pool
+    where = (
+        f"{layout.label()} on {layout.nodes} {'node' if layout.nodes == 1 else 'nodes'} of {pool.gpu.name}"
+    )
+    match cause:
+        case SplitCause.NOT_SPLIT:
+            return f"One {pool.gpu.name} holds the model and the wanted cache; nothing is split"
+        case SplitCause.WEIGHTS:
+            return f"{where}: the weights do not fit on fewer GPUs"
+        case SplitCause.CACHE:
+            return f"{where}: the cache for the wanted load does not fit on fewer GPUs"
+        case SplitCause.LATENCY if not chosen.meets:
+            return f"{where}: nothing that fits meets the service level; it comes closest for what it takes"
+        case SplitCause.LATENCY:
+            return f"{where}: fewer GPUs hold the model but miss the service level"
+        case SplitCause.PINNED:
+            return f"{where}: the sizes are pinned"
+
+
+def slo_text(chosen: Candidate, found: Sequence[Candidate]) -> str:
+    """What is predicted against the service level."""
+    level = chosen.setting.service_level
+    if chosen.setting.has_no_goals:
+        return "No service level was given"
+    if not chosen.fits:
+        return "Nothing fits, so that no latency can be held against the service level"
+    missed = miss_text(chosen)
+    if missed:
+        text = f"Predicted {missed} at {level.concurrency} concurrent requests"
+        nearest = closest([candidate for candidate in found if candidate.fits])
+        if nearest.layout.nodes <= chosen.layout.nodes:
+            return text
+        where = f"{nearest.layout.label()} on {nearest.layout.nodes} nodes"
+        return f"{text}. {where} comes closest, with {miss_text(nearest)}"
+    return f"Predicted to be met at {level.concurrency} concurrent requests, high ends included"

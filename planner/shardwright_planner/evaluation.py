@@ -13,6 +13,7 @@ from shardwright_planner.setting import Setting
 from shardwright_planner.workbench import Workbench
 
 STOP_BEYOND = 8
+MOST_STAGES_PER_NODE = 2  # over NVLink, where heads and widths allow a wider TP
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,15 +111,27 @@ def judged(
     """
     found: list[Candidate] = []
     enough: int | None = None
+    free = (pins.tensor, pins.pipeline) == (None, None) and pool.gpu.nvlink_domain > 1
+    tensors = bench.legality.legal_tensor_sizes(pool.gpus_per_node) if free else ()
     for layout in candidates(bench.setting.model, pool, pins, least_nodes):
         if layout.expert and layout.data == 1 and pins.expert is None and _plain_twin(found, layout):
             continue  # cutting the experts is legal, so that nothing is gained
+        if free and _is_needlessly_deep(layout, tensors):
+            continue
         if enough is not None and layout.world > STOP_BEYOND * enough:
             break
         found.append(judge(bench, layout, pins))
         if enough is None and not whole and bench.setting.has_no_goals and found[-1].fits:
             enough = layout.world
     return found
+
+
+def _is_needlessly_deep(layout: Layout, tensors: Sequence[int]) -> bool:
+    # A few GiB of NCCL's buffers are no reason to cut a model into 32 stages where NVLink and a wider TP are
+    # there.
+    if layout.pipeline <= MOST_STAGES_PER_NODE * layout.nodes:
+        return False
+    return any(size > layout.tensor and layout.gpus_per_node % size == 0 for size in tensors)
 
 
 def _plain_twin(found: Sequence[Candidate], layout: Layout) -> bool:

@@ -79,8 +79,8 @@ def _least_nodes(request: PlanRequest, closest: Candidate) -> Candidate | None:
 
 
 def _fitting(request: PlanRequest, closest: Candidate, nodes: int) -> Candidate | None:
-    fitting = [c for c in _with_nodes(request, closest, nodes) if c.fits]
-    return min(fitting, key=lambda c: (c.layout.pipeline, c.layout.data), default=None)
+    # What the plan on these nodes will be, and not just anything that fits them.
+    return choose(timed(_with_nodes(request, closest, nodes)))
 
 
 def _with_nodes(request: PlanRequest, near: Candidate, nodes: int) -> list[Candidate]:

@@ -14,7 +14,9 @@ from shardwright_planner.request import EngineOptions, Executor, PlanRequest, Po
 
 DTYPE_BYTES = {"bfloat16": 2, "float16": 2, "half": 2, "float32": 4}
 CACHE_DTYPES = ("auto", "bfloat16", "float16", "fp8", "fp8_e4m3", "fp8_e5m2", "fp8_ds_mla")
-DEFAULT_NIC_BYTES_PER_S = 50e9  # one 400 Gbit/s adapter per node, when nothing is said
+# Of a node, when nothing is said: one adapter, of 400 Gbit/s beside NVLink and of 100 beside PCIe boards.
+NVLINK_NODE_BYTES_PER_S = 50e9
+PCIE_NODE_BYTES_PER_S = 12.5e9
 MAX_LENGTH = 2**31
 
 
@@ -97,9 +99,15 @@ def _setting(request: PlanRequest, model: ModelFacts, pool: Pool, engine: Engine
         max_num_seqs=sequences,
         # vLLM refuses fewer tokens than sequences (config/scheduler.py).
         max_num_batched_tokens=options.max_num_batched_tokens or max(tokens, sequences),
-        nic_bytes_per_s=pool.nic_bytes_per_s or DEFAULT_NIC_BYTES_PER_S,
+        nic_bytes_per_s=node_bytes_per_s(pool),
         executor=options.executor,
     )
+
+
+def node_bytes_per_s(pool: Pool) -> float:
+    """Network rate of a node: what was said, or what such nodes have at least."""
+    usual = NVLINK_NODE_BYTES_PER_S if pool.gpu.nvlink_domain > 1 else PCIE_NODE_BYTES_PER_S
+    return pool.nic_bytes_per_s or usual
 
 
 def _with_quantization(model: ModelFacts, options: EngineOptions) -> ModelFacts:

@@ -191,12 +191,10 @@ def test_stages_that_are_alike_are_named_together(stages, names):
     assert [name for name, _ in stage_runs(stages)] == names
 
 
-def caveat_texts(name, nodes=1, *, level=None, pins=None, rdma=None, rate=None):
+def caveat_texts(name, nodes=1, *, level=None, pins=None, rdma=None, rate=None, gpu="H100"):
     facts = find_model(name)
     assert facts is not None
-    pool = Pool(
-        gpu=find_gpu("H100"), gpus_per_node=8, nodes=nodes, name="h100", rdma=rdma, nic_bytes_per_s=rate
-    )
+    pool = Pool(gpu=find_gpu(gpu), gpus_per_node=8, nodes=nodes, name="pool", rdma=rdma, nic_bytes_per_s=rate)
     question = PlanRequest(
         model=facts, pools=(pool,), service_level=level or ServiceLevel(), pins=pins or Pins()
     )
@@ -246,6 +244,18 @@ def test_network_of_several_nodes(rdma, rate, texts):
     found = [w for w in caveat_texts(LARGE, 2, rdma=rdma, rate=rate) if "RDMA" in w or "network rate" in w]
     assert len(found) == len(texts)
     assert all(text in warning for text, warning in zip(texts, found, strict=True))
+
+
+def test_nodes_of_pcie_boards_are_not_taken_for_nodes_with_fast_networks():
+    found = caveat_texts(LARGE, 4, gpu="L40S")
+    assert any("100 Gbit/s per node with RDMA is assumed" in warning for warning in found)
+
+
+def test_expert_parallelism_over_nodes_is_said_to_be_unmeasured():
+    pins = Pins(tensor=8, data=2)
+    found = caveat_texts("deepseek-ai/DeepSeek-V3", 2, pins=pins)
+    assert [w for w in found if w.startswith("Expert parallelism over nodes is unmeasured")]
+    assert not [w for w in caveat_texts(LARGE, 2) if w.startswith("Expert")]
 
 
 @pytest.mark.parametrize(

@@ -94,3 +94,14 @@ def test_lighter_weights_are_not_offered_where_the_checkpoint_is_light_already()
     found = plan(request("meta-llama/Llama-3.1-405B-Instruct-FP8", "H100", 4))
     assert not found.feasible
     assert not any("FP8 weights" in text for text in found.remedies)
+
+
+@pytest.mark.parametrize("name", ["deepseek-ai/DeepSeek-R1", "zai-org/GLM-4.6-FP8", "Qwen/Qwen3-235B-A22B"])
+def test_the_layout_that_more_nodes_would_bring_is_the_one_that_is_then_planned(name):
+    asked = request(name, "A100-40GB", gpus=8, concurrency=32)
+    nodes = number(plan(asked), r"Allow (\d+) nodes: ")
+    found = plan(replace(asked, pools=(replace(asked.pools[0], nodes=nodes),)))
+    label = f"TP{found.tensor_parallel} x PP{found.pipeline_parallel}"
+    if found.data_parallel > 1:
+        label = f"TP{found.tensor_parallel} x DP{found.data_parallel}"
+    assert f"Allow {nodes} nodes: {label}" in plan(asked).remedies[0]

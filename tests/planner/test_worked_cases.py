@@ -159,6 +159,35 @@ def test_a_tighter_level_widens_the_tensor_group_inside_the_node():
     assert (tight.slo_predicted, tight.split_cause) == (True, "NotFastEnough")
 
 
+def test_nodes_that_bring_a_missed_goal_little_closer_are_left_alone():
+    # 64 A100s come to 88 ms with five nodes and 112 ms with the two that it takes; 50 ms are out of reach.
+    level = ServiceLevel(concurrency=32, time_per_output_token_s=0.050)
+    found = answer(LARGE, "A100-80GB", 8, 4, level=level)
+    assert (sizes(found), found.slo_predicted) == ((8, 2, 1, 2, 16), False)
+    assert "on 4 nodes comes closest, with time per output token of up to" in found.slo_message
+    closest = next(a for a in found.alternatives if (a.tensor_parallel, a.pipeline_parallel) == (8, 4))
+    assert "fits, but still misses the service level, by" in closest.reason
+    assert closest.reason.endswith("less with 32 GPUs")
+
+
+def test_a_node_more_that_comes_within_the_prediction_of_the_goal_is_worth_it():
+    load = Workload(input_tokens=2048, output_tokens=512)
+    level = ServiceLevel(concurrency=32, time_per_output_token_s=0.050)
+    found = answer(LARGE, "H200", 8, 2, load=load, level=level)
+    assert (sizes(found), found.slo_predicted) == ((8, 2, 1, 2, 16), False)
+
+
+def test_memory_alone_is_no_reason_for_many_stages_where_nvlink_and_a_wider_split_are_there():
+    # 32 stages of one or two layers hold it, since they spare NCCL's buffers of every rank.
+    load = Workload(input_tokens=2048, output_tokens=512, max_model_length=16384)
+    asked = {"load": load, "level": ServiceLevel(concurrency=32)}
+    found = answer("moonshotai/Kimi-K2-Instruct", "A100-40GB", 8, 4, **asked)
+    assert (found.feasible, found.tensor_parallel, found.pipeline_parallel) == (False, 8, 4)
+    assert any(text.startswith("Allow 5 nodes: TP8 x PP5") for text in found.remedies)
+    pinned = answer("moonshotai/Kimi-K2-Instruct", "A100-40GB", 8, 4, pins=Pins(tensor=1, data=1), **asked)
+    assert (pinned.feasible, pinned.pipeline_parallel) == (True, 32)
+
+
 def test_the_plainer_layout_is_one_with_less_parallelism_of_other_kinds():
     level = ServiceLevel(concurrency=64, time_per_output_token_s=0.020)
     found = answer("Qwen/Qwen3-Next-80B-A3B-Instruct", "H100", 8, level=level)

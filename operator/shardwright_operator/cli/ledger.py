@@ -26,7 +26,7 @@ from shardwright_planner.ledger import (
     render_communication,
     render_memory,
 )
-from shardwright_planner.setting import DEFAULT_NIC_BYTES_PER_S
+from shardwright_planner.setting import node_bytes_per_s
 from shardwright_planner.simple import SimpleAssumptions, SimpleTable, render_simple, simple_table
 
 
@@ -125,7 +125,7 @@ def _full(question: Question, options: argparse.Namespace) -> tuple[dict[str, An
         tensor=sizes.tensor_parallel,
         pipeline=sizes.pipeline_parallel,
         link_bytes_per_s=pool.gpu.link_bytes_per_s(sizes.tensor_parallel),
-        network_bytes_per_s=pool.nic_bytes_per_s or DEFAULT_NIC_BYTES_PER_S,
+        network_bytes_per_s=node_bytes_per_s(pool),
     )
     return (
         {"memory": [asdict(row) for row in table], "communication": asdict(ledger)},
