@@ -44,8 +44,9 @@ PIPELINE_NOTE = (
     "more than one stage, none of them over nodes."
 )
 RANGE_NOTE = (
-    "Latencies are ranges of means at steady load; the high end is held against the service level. Time per "
-    "output token is good to about 10 to 16 %, time to first token to about a third."
+    "Latencies are ranges of means at steady load; the high end is held against the service level. For "
+    "models that were not fitted, time per output token is good to about 5 % and time to first token to "
+    "about 20 % in the median."
 )
 
 
