@@ -1,4 +1,4 @@
-"""A Hugging Face Hub of a few routes on this machine, and checkpoints small enough to write in a test.
+"""A Hugging Face Hub of a few routes on this machine.
 
 It answers what ``huggingface_hub`` asks: the facts of a model at a revision, and files with their commit and
 entity tag, whole or in ranges. Gated and private models refuse as the Hub does, by a header.
@@ -12,26 +12,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
 from urllib.parse import unquote
 
-BYTES_OF = {"BF16": 2, "F32": 4, "F16": 2, "F8_E4M3": 1, "I32": 4, "U8": 1}
 STEP_S = 0.1
-Tensors = Mapping[str, tuple[str, tuple[int, ...]]]
-
-
-def safetensors(tensors: Tensors, *, data: bool = False) -> bytes:
-    """A file with these tensors: the header alone, or zeros for the data besides."""
-    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
-    at = 0
-    for name, (dtype, shape) in tensors.items():
-        size = BYTES_OF[dtype]
-        for side in shape:
-            size *= side
-        header[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [at, at + size]}
-        at += size
-    text = json.dumps(header).encode()
-    return len(text).to_bytes(8, "little") + text + (bytes(at) if data else b"")
 
 
 @dataclass

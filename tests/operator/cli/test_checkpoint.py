@@ -7,39 +7,13 @@ from typing import Any
 
 import pytest
 
-from tiny_hub import safetensors
+from small_llama import ENDS, HIDDEN, INNER, config, layer, safetensors
 
 Run = Callable[..., Any]
 
 HARDWARE = ("--gpu", "L40S", "--gpus-per-node", "4", "--nodes", "1")
-LAYERS, HIDDEN, INNER, VOCABULARY = 2, 512, 1024, 4096
-CONFIG = {
-    "architectures": ["LlamaForCausalLM"],
-    "model_type": "llama",
-    "hidden_size": HIDDEN,
-    "intermediate_size": INNER,
-    "num_hidden_layers": LAYERS,
-    "num_attention_heads": 8,
-    "num_key_value_heads": 8,
-    "vocab_size": VOCABULARY,
-    "max_position_embeddings": 8192,
-    "torch_dtype": "bfloat16",
-}
-ENDS = {
-    "model.embed_tokens.weight": ("BF16", (VOCABULARY, HIDDEN)),
-    "lm_head.weight": ("BF16", (VOCABULARY, HIDDEN)),
-    "model.norm.weight": ("BF16", (HIDDEN,)),
-}
-
-
-def layer(index: int, dtype: str = "BF16", inner: int = INNER) -> dict[str, Any]:
-    prefix = f"model.layers.{index}"
-    square = {f"{prefix}.self_attn.{n}_proj.weight": (dtype, (HIDDEN, HIDDEN)) for n in "qkvo"}
-    mlp = {f"{prefix}.mlp.{n}_proj.weight": (dtype, (HIDDEN, inner)) for n in ("gate", "up", "down")}
-    norms = {f"{prefix}.{n}_layernorm.weight": (dtype, (HIDDEN,)) for n in ("input", "post_attention")}
-    return {**square, **mlp, **norms}
-
-
+LAYERS = 2
+CONFIG = config(LAYERS)
 WHOLE = {**layer(0), **layer(1), **ENDS}
 INDEX = {"metadata": {"total_size": 0}, "weight_map": {"a": "one.safetensors", "b": "two.safetensors"}}
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from tiny_hub import HubModel, TinyHub, safetensors, serving
+from small_llama import ENDS, HIDDEN, INNER, config, layer, safetensors
+from tiny_hub import HubModel, TinyHub, serving
 
 pytest.importorskip("huggingface_hub", reason="the extra hub is not installed")
 
@@ -18,36 +19,15 @@ Run = Callable[..., Any]
 HARDWARE = ("--gpu", "L40S", "--gpus-per-node", "4", "--nodes", "1")
 NAME = "somebody/small"
 TOKEN = "hf_" + 30 * "x"
-LAYERS, HIDDEN, INNER, VOCABULARY = 4, 512, 1024, 4096
-CONFIG = {
-    "architectures": ["LlamaForCausalLM"],
-    "model_type": "llama",
-    "hidden_size": HIDDEN,
-    "intermediate_size": INNER,
-    "num_hidden_layers": LAYERS,
-    "num_attention_heads": 8,
-    "num_key_value_heads": 8,
-    "vocab_size": VOCABULARY,
-    "max_position_embeddings": 8192,
-    "torch_dtype": "bfloat16",
-}
+LAYERS = 4
+CONFIG = config(LAYERS)
 
 
 def shard(*layers: int, ends: bool = False, wide: int = 1) -> bytes:
     """A file with these layers; ``wide`` makes their MLPs larger than the config says."""
-    found: dict[str, tuple[str, tuple[int, ...]]] = {}
+    found = dict(ENDS) if ends else {}
     for index in layers:
-        prefix = f"model.layers.{index}"
-        for name in ("q", "k", "v", "o"):
-            found[f"{prefix}.self_attn.{name}_proj.weight"] = ("BF16", (HIDDEN, HIDDEN))
-        for name in ("gate", "up", "down"):
-            found[f"{prefix}.mlp.{name}_proj.weight"] = ("BF16", (HIDDEN, INNER * wide))
-        for name in ("input", "post_attention"):
-            found[f"{prefix}.{name}_layernorm.weight"] = ("BF16", (HIDDEN,))
-    if ends:
-        found["model.embed_tokens.weight"] = ("BF16", (VOCABULARY, HIDDEN))
-        found["lm_head.weight"] = ("BF16", (VOCABULARY, HIDDEN))
-        found["model.norm.weight"] = ("BF16", (HIDDEN,))
+        found |= layer(index, inner=INNER * wide)
     return safetensors(found)
 
 
