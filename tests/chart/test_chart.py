@@ -1,5 +1,6 @@
 """What the chart renders, for both modes and with everything on, and what it refuses."""
 
+import json
 import os
 import re
 import tomllib
@@ -186,3 +187,30 @@ def test_versions_agree() -> None:
     from shardwright_operator.api.constants import MINIMUM_KUBERNETES
 
     assert chart["kubeVersion"] == ">={}.{}.0-0".format(*MINIMUM_KUBERNETES)
+
+
+def leaves(values: dict[str, Any], schema: dict[str, Any], path: str = "") -> Iterator[str]:
+    """Paths of the values that the schema divides no further; a KeyError for one that it does not know."""
+    for name, value in values.items():
+        known = schema["properties"][name]
+        if value and "properties" in known:
+            yield from leaves(value, known, f"{path}{name}.")
+        else:
+            yield f"{path}{name}"
+
+
+def test_every_value_stands_in_the_table_and_in_the_schema() -> None:
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    table = (CHART / "README.md").read_text().partition("## Values")[2].partition("\n## ")[0]
+    told, parent = set(), ""
+    for cell in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE):
+        for name in re.findall(r"`([\w.]+)`", cell):
+            # `image.repository`, `.tag`: the second is of the same parent.
+            whole = f"{parent}{name}" if name.startswith(".") else name
+            parent = whole.rpartition(".")[0]
+            told.add(whole)
+
+    assert {path for path in leaves(values, schema) if not path.startswith("resources.")} == told - {
+        "resources"
+    }
