@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from shardwright_planner.engine import EngineFacts, find_engine
 from shardwright_planner.errors import PlanInputError
+from shardwright_planner.gpu import Gpu
 from shardwright_planner.model import ModelFacts
 from shardwright_planner.quantization import online_quantization
 from shardwright_planner.request import EngineOptions, Executor, PlanRequest, Pool, ServiceLevel, Workload
@@ -18,6 +19,7 @@ CACHE_DTYPES = ("auto", "bfloat16", "float16", "fp8", "fp8_e4m3", "fp8_e5m2", "f
 NVLINK_NODE_BYTES_PER_S = 50e9
 PCIE_NODE_BYTES_PER_S = 12.5e9
 MAX_LENGTH = 2**31
+LEAST_FP8_CACHE = 75
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +81,7 @@ def _setting(request: PlanRequest, model: ModelFacts, pool: Pool, engine: Engine
     _check_pool(pool)
     options = request.engine
     dtype = _dtype(model, options, pool, engine)
-    cache_dtype, cache_bytes = _cache(model, options, DTYPE_BYTES[dtype])
+    cache_dtype, cache_bytes = _cache(model, options, DTYPE_BYTES[dtype], pool.gpu)
     longest = request.workload.max_model_length or model.max_position
     tokens, sequences = engine.batch_limits(pool.gpu, longest)
     # The default stops short of the stated load on small GPUs (256 on an A10), and the plan must run what it
@@ -156,7 +158,7 @@ def _dtype(model: ModelFacts, options: EngineOptions, pool: Pool, engine: Engine
     return found
 
 
-def _cache(model: ModelFacts, options: EngineOptions, dtype_bytes: int) -> tuple[str, float]:
+def _cache(model: ModelFacts, options: EngineOptions, dtype_bytes: int, gpu: Gpu) -> tuple[str, float]:
     wanted = options.kv_cache_dtype or "auto"
     if wanted not in CACHE_DTYPES:
         raise PlanInputError(
@@ -164,6 +166,14 @@ def _cache(model: ModelFacts, options: EngineOptions, dtype_bytes: int) -> tuple
             value=wanted,
             limit=f"the planner knows {', '.join(CACHE_DTYPES)}",
             remedy="leave the field out to take the model's own",
+        )
+    if wanted.startswith("fp8") and gpu.capability < LEAST_FP8_CACHE:
+        # No attention kernel of vLLM reads an 8-bit cache there; FlashInfer's begin with 7.5.
+        raise PlanInputError(
+            field="model.kvCacheDtype",
+            value=wanted,
+            limit=f"{gpu.name} has compute capability {gpu.capability / 10}, below {LEAST_FP8_CACHE / 10}",
+            remedy="leave the field out",
         )
     if wanted == "auto":
         # "auto" is the model's dtype also for an FP8 checkpoint, unless it carries a scheme for the cache.

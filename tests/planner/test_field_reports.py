@@ -284,6 +284,14 @@ def test_sixteen_bit_floats_that_the_gpu_lacks_become_half():
         plan(request(facts, V100_32GB, 1, dtype="bfloat16"))
 
 
+def test_an_eight_bit_cache_is_refused_where_no_kernel_reads_it_and_is_no_remedy_there():
+    with pytest.raises(PlanInputError, match=r"kvCacheDtype is 'fp8', but V100-SXM-32GB has .* below 7.5"):
+        plan(request(model("Qwen/Qwen2.5-0.5B"), V100_32GB, 1, kv_cache_dtype="fp8"))
+    short = plan(request(model("Qwen/Qwen2.5-14B"), V100_32GB, 1, longest=32768))
+    assert not short.feasible
+    assert not any("FP8" in text for text in short.remedies)
+
+
 def test_fit_is_monotone_in_the_context():
     # The engine once held 20k and 35k but not 29k, since a default of the step size changed in between.
     facts = model("Qwen/Qwen2.5-7B")

@@ -214,7 +214,8 @@ def test_sparse_models_get_stages_over_nodes_where_ray_starts_the_ranks():
     [
         ("meta-llama/Llama-3.1-405B", 16, (1, 2, 4, 8, 16)),
         ("Qwen/Qwen2-7B", 8, (1, 2, 4)),
-        ("Qwen/Qwen2.5-72B-Instruct-AWQ", 8, (1,)),
+        ("Qwen/Qwen2.5-VL-72B-Instruct-AWQ", 8, (1,)),
+        ("Qwen/Qwen2.5-72B-Instruct-AWQ", 8, (1, 2, 4, 8)),  # its makers padded 29568 to 29696
         ("Qwen/Qwen2.5-0.5B", 8, (1, 2)),
     ],
 )
