@@ -86,6 +86,7 @@ class Intake:
                     await self._wake.wait()
                     await asyncio.sleep(SETTLE_S)
             except TimeoutError:
+                # Nobody asked for a LIST until the next resync is due: that is how most waits end.
                 pass
             try:
                 if loop.time() >= due:

@@ -81,6 +81,17 @@ class Reconciler:
         if self._served.in_doubt():
             return SETTLE_S
         decision = self._decide(observed, self._clock())
+        self._store.demands.starting(key, decision.starts)
+        try:
+            return await self._carry_out(resource, decision, observed, wakings)
+        finally:
+            self._store.demands.starting(key, ())
+
+    async def _carry_out(
+        self, resource: ResourceView, decision: Decision, observed: Observed, wakings: int
+    ) -> float | None:
+        """Confirm, write and tell; ``wakings`` are those of the store when it was observed."""
+        key = resource.key
         await self._writer.confirm(key, decision.confirm)
         if decision.confirm and self._store.observe(key).obituaries != observed.obituaries:
             # What ended the pod often comes a moment after what took its place.

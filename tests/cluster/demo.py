@@ -37,6 +37,7 @@ class Stage:
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self.started = time.monotonic()
+        self._shown = ""
 
     def heading(self, text: str) -> None:
         seconds = time.monotonic() - self.started
@@ -61,22 +62,20 @@ class Stage:
 
     def until(self, what: str, done: Callable[[dict[str, Any]], bool], timeout_s: float = 60.0) -> None:
         """Wait for a state of the resource; each new state is shown on the way."""
-        shown = ""
 
         def look() -> bool:
-            nonlocal shown
             resource = self.resource()
             status = resource.get("status", {})
             ready = next((c for c in status.get("conditions", ()) if c["type"] == "Ready"), None)
             line = (
                 f"groups {status.get('ready', '?')}  {ready['reason']}: {ready['message']}" if ready else ""
             )
-            if line and line != shown:
-                shown = line
+            if line and line != self._shown:
+                self._shown = line
                 self.say(f"  {time.monotonic() - self.started:5.1f} s  {line}")
             return done(resource)
 
-        wait_for(look, what, timeout_s=timeout_s, interval_s=0.2, detail=lambda: shown)
+        wait_for(look, what, timeout_s=timeout_s, interval_s=0.2, detail=lambda: self._shown)
 
 
 def main() -> int:
@@ -176,7 +175,7 @@ def _main_job(stage: Stage) -> None:
         stage.until("the group serves", lambda r: r["status"].get("readyReplicas") == 1)
     else:
         stage.until("the plan is accepted", lambda r: "plan" in r.get("status", {}))
-    stage.kubectl("get", "mdep", "-o", "wide")
+    stage.kubectl("get", "mdep")
     stage.heading("the plan, as it stands in status.plan")
     print(_explanation(stage.resource()["status"]["plan"]))
 

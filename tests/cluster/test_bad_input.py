@@ -405,11 +405,10 @@ def test_quota_that_refuses_the_pods(api: Client, namespace: str, gpu_nodes: Nod
     )
     llama = Deployed(api, namespace, LLAMA_405B).create()
     wait_for(
-        lambda: llama.message("Ready").startswith("group 0: 1 of 2 pods exist"),
-        "the missing pod is told",
+        lambda: "1 of 2 pods exist; what holds a pod back: kubectl describe" in llama.message("Ready"),
+        "the missing pod is told, and where to look",
         detail=lambda: llama.status,
     )
-    assert "kubectl describe statefulset" in llama.message("Ready")
     assert llama.condition("Ready") == ("False", "Starting")
 
     api.patch("resourcequotas", "gpus", {"spec": {"hard": {"requests.nvidia.com/gpu": "16"}}}, namespace)

@@ -95,6 +95,26 @@ class SimulatedCluster:
             }
         )
 
+    def add_priority_class(self, name: str, value: int, *, is_default: bool = False) -> None:
+        self.create(
+            {
+                "apiVersion": "scheduling.k8s.io/v1",
+                "kind": "PriorityClass",
+                "metadata": {"name": name},
+                "value": value,
+                "globalDefault": is_default,
+            }
+        )
+
+    def preempt(self, name: str) -> None:
+        """The scheduler takes a pod away for one of a higher priority."""
+        pod = self.get("Pod", name)
+        words = "default-scheduler: preempting to accommodate a higher priority pod"
+        condition = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
+        pod["status"].setdefault("conditions", []).append({**condition, "message": words})
+        self.touch(pod)
+        self.delete_pod(name)
+
     def occupy(self, node: str, gpus: int = 8, name: str = "stranger") -> None:
         """Somebody else's pod takes GPUs of a node."""
         resources = {"limits": {GPU_RESOURCE: str(gpus)}}
@@ -195,15 +215,20 @@ class SimulatedCluster:
     def kubelets(self) -> None:
         """Terminating pods end; the others are scheduled, run and become ready.
 
-        The scheduler takes rank 0 of every group first: of groups that compete, each would get a part.
+        The scheduler takes higher priorities first, and of one priority rank 0 of every group: of groups that
+        compete, each would get a part. It preempts nobody by itself.
         """
         for name, pod in self.pods.items():
             if "deletionTimestamp" in pod["metadata"]:
                 self.remove("Pod", name)
-        for pod in sorted(self.pods.values(), key=lambda p: p["metadata"]["name"].rpartition("-")[2]):
+        for pod in sorted(self.pods.values(), key=self._turn):
             placed = "nodeName" in pod["spec"]
             if pod["status"].get("phase") == "Pending" and (placed or self._schedule(pod)):
                 self._run(pod)
+
+    def _turn(self, pod: dict[str, Any]) -> tuple[int, str]:
+        named = self.objects.get(("PriorityClass", pod["spec"].get("priorityClassName", "")), {})
+        return -named.get("value", 0), pod["metadata"]["name"].rpartition("-")[2]
 
     def _schedule(self, pod: dict[str, Any]) -> bool:
         free = [name for name, node in self.of_kind("Node").items() if self._takes(node, pod)]

@@ -144,6 +144,7 @@ class Reason(StrEnum):
     CONTAINER_RESTARTED = "ContainerRestarted"
     OUT_OF_MEMORY = "OutOfMemory"
     EVICTED = "Evicted"
+    PREEMPTED = "Preempted"
     IMAGE_PULL = "ImagePull"
     SECRET_MISSING = "SecretMissing"  # noqa: S105 - a reason, not a secret
     CONFIG_REJECTED = "ConfigRejected"

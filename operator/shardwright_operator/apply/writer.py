@@ -57,7 +57,7 @@ class Writer:
     ) -> None:
         """``distrust`` asks for a live LIST of a kind of which the store was seen to be behind.
 
-        ``wake`` asks for a pass over another resource, that an answer to a write is news to.
+        ``wake`` asks for a pass over a resource to which an answer is news.
         """
         self._cluster = cluster
         self._store = store
@@ -249,6 +249,11 @@ class Writer:
                 self._distrust(kind)
             else:
                 self._store.put_read(live)
+            if write.kind is None:
+                # A set's controller was faster. The pod that was meant is gone, as wanted, and a pass that
+                # ended here would leave a status behind which tells nothing of what was done.
+                self._wake(key)
+                return
             raise RetryLaterError(f"{kind} {write.name} is another one by now") from error
         if answer is not None and "deletionTimestamp" in answer["metadata"]:
             self._take_in(key, answer)

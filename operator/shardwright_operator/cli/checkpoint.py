@@ -123,6 +123,7 @@ def _header(file: Path) -> Mapping[str, object]:
     except OSError as error:
         problem = error.strerror or str(error)
     except (ValueError, RecursionError):
+        # Its first bytes are no JSON: that is what ``problem`` says already.
         pass
     message = f"cannot read the header of {file}: {problem}."
     raise InputError(message)

@@ -89,6 +89,13 @@ KINDS: tuple[Kind, ...] = (
     Kind(kind="Pod", group="", version="v1", plural="pods", selector=_OURS),
     Kind(kind="Node", group="", version="v1", plural="nodes", namespaced=False),
     Kind(
+        kind="PriorityClass",
+        group="scheduling.k8s.io",
+        version="v1",
+        plural="priorityclasses",
+        namespaced=False,
+    ),
+    Kind(
         kind="PersistentVolumeClaim", group="", version="v1", plural="persistentvolumeclaims", watched=False
     ),
     Kind(kind="Event", group="", version="v1", plural="events", watched=False),

@@ -5,6 +5,10 @@ ever. So as long as any of our groups waits for the nodes that another one wants
 all of it fits; the first in the queue is made in any case, so that a cluster autoscaler sees pods that wait.
 A group that has half of its nodes and cannot get the rest gives them back when another could run on them.
 Where a gang scheduler places groups none of this is needed, and it alone decides.
+
+A higher priority comes first, as it does for the scheduler: what its groups wait for is not taken by smaller
+ones of a lower priority, even if it does not suffice yet. The first in the queue is made in any case, and the
+scheduler then makes room for it by preemption. Of one priority, the older resource comes first.
 """
 
 from collections import Counter
@@ -19,7 +23,7 @@ from shardwright_operator.decide.delay import spread
 from shardwright_operator.decide.room import Room
 from shardwright_operator.observe.need import Need
 from shardwright_operator.observe.observed import CapacityView, Demand, Observed
-from shardwright_operator.observe.views import PodView
+from shardwright_operator.observe.views import Key, PodView
 
 RELEASE_S = 300.0
 """How long a group may hold a part of its nodes while another of ours could run on them; up to half as much
@@ -38,6 +42,7 @@ class Admission:
         self._now = now
         self._scheduling = scheduling or SchedulingSpec()
         self._holds = scheduling is not None and self._scheduling.holds
+        self._priority = self._priority_of(self._scheduling)
         self._let_in: dict[int, Need] = {}
         self._refused: dict[int, Need] = {}
         self._expected: dict[int, Need] = {}
@@ -50,18 +55,41 @@ class Admission:
     def refusal(self, index: int, revision: Revision) -> str:
         """Why a group may not be made now, in words; empty when it may."""
         capacity = self._observed.capacity
-        if capacity is None or self.is_open or index in self._let_in:
+        if index in self._let_in:
+            return ""
+        if capacity is None or self.is_open:
+            self.let_in(index, revision)
             return ""
         need = self._need(revision)
-        ahead = [d for d in self._rivals(capacity, need, but=index) if d.admitted or self._is_older(d)]
+        ahead = [d for d in self._rivals(capacity, need, but=index) if self._comes_first(d)]
         siblings = [f"group {other}" for other in (*self._let_in, *self._refused) if other != index]
         room = self._room_behind(capacity, ahead, need)
         if not (ahead or siblings) or room.fits(need):
             self.let_in(index, revision)
             return ""
         self._refused[index] = need
-        first = self._name(ahead[0]) if ahead else siblings[0]
+        first = self._name(min(ahead, key=self._turn)) if ahead else siblings[0]
         return f"waits for {_missing(room, need, revision.plan.gpu)}; {first} comes first"
+
+    @property
+    def starts(self) -> tuple[Demand, ...]:
+        """The groups that were let in, as others have to know them."""
+        resource = self._observed.resource
+        if resource is None:
+            return ()
+        return tuple(
+            Demand(
+                key=resource.key,
+                group=index,
+                created_at=resource.created_at,
+                pods=need.pods,
+                pod_gpus=need.pod_gpus,
+                pool=need.pool,
+                scheduling=need.scheduling,
+                admitted=True,
+            )
+            for index, need in sorted(self._let_in.items())
+        )
 
     def let_in(self, index: int, revision: Revision) -> None:
         """Count a group that is made in this pass."""
@@ -85,7 +113,7 @@ class Admission:
         if capacity is None:
             return ""
         rest = self._rest(revision, pods)
-        ahead = [d for d in self._rivals(capacity, rest, but=index) if d.admitted and self._is_older(d)]
+        ahead = [d for d in self._rivals(capacity, rest, but=index) if d.admitted and self._is_before(d)]
         room = self._room_behind(capacity, ahead, rest)
         return "" if room.fits(rest) else f"{_missing(room, rest, revision.plan.gpu)}"
 
@@ -101,7 +129,14 @@ class Admission:
             return ""
         given_back = room.more(_held(pods))
         rivals = self._rivals(capacity, self._need(revision), but=index)
-        return next((self._name(d) for d in rivals if given_back.fits(d.need)), "")
+        return next(
+            (
+                self._name(d)
+                for d in rivals
+                if self._priority_of(d.need.scheduling) >= self._priority and given_back.fits(d.need)
+            ),
+            "",
+        )
 
     def release_in_s(self, index: int, revision: Revision, pods: Sequence[PodView]) -> float | None:
         """Seconds until a half-made group may give its nodes back; None if it is whole or has none.
@@ -150,34 +185,55 @@ class Admission:
             and _overlap(mine, demand.need.reach(capacity.ground), need, demand.need)
         ]
 
-    def _is_older(self, demand: Demand) -> bool:
+    def _priority_of(self, scheduling: SchedulingSpec) -> int:
+        return self._observed.priorities.of(scheduling.priority_class_name)
+
+    def _comes_first(self, demand: Demand) -> bool:
+        """Whether it has its turn before a group of this resource that is not made yet."""
+        theirs = self._priority_of(demand.need.scheduling)
+        return theirs > self._priority or (
+            theirs == self._priority and (demand.admitted or self._is_before(demand))
+        )
+
+    def _is_before(self, demand: Demand) -> bool:
         """Whether it comes before this resource in the queue."""
         resource = self._observed.resource
         if resource is None or demand.key == resource.key:
             return resource is not None
-        return (demand.created_at, demand.key) < (resource.created_at, resource.key)
+        mine = (-self._priority, resource.created_at, resource.key)
+        return (-self._priority_of(demand.need.scheduling), demand.created_at, demand.key) < mine
+
+    def _turn(self, demand: Demand) -> tuple[int, bool, datetime, Key, int]:
+        """Who is served first compares as least."""
+        priority = self._priority_of(demand.need.scheduling)
+        return (-priority, not demand.admitted, demand.created_at, demand.key, demand.group)
 
     def _room_behind(self, capacity: CapacityView, demands: Sequence[Demand], need: Need) -> Room:
         """The room that is left when these demands, and groups let in before, are met as far as they can be.
 
-        A group that is held back and does not fit takes nothing: smaller ones may pass it. Pods that have
-        found no node for long evidently cannot use what is free.
+        A group that is held back and does not fit takes nothing: smaller ones may pass it, but those of a
+        lower priority. Pods that have found no node for long evidently cannot use what is free.
         """
         room = _room(capacity)
         ours = tuple(self._let_in.values())
         if _is_plenty(room, [*(demand.need for demand in demands), *ours, need]):
             return room
-        for demand in sorted(demands, key=lambda d: (not d.admitted, d.created_at, d.key, d.group)):
+        for demand in sorted(demands, key=self._turn):
             theirs = demand.need
             in_vain = demand.since is not None and self._now - demand.since > timedelta(seconds=RELEASE_S)
-            if (demand.admitted and not in_vain) or (not demand.admitted and room.fits(theirs)):
+            reserves = self._priority_of(demand.need.scheduling) > self._priority
+            held_for = not demand.admitted and (reserves or room.fits(theirs))
+            if (demand.admitted and not in_vain) or held_for:
                 room = room.less(theirs)
         for own in ours:
             room = room.less(own)
         return room
 
     def _name(self, demand: Demand) -> str:
-        return f"group {demand.group}" if demand.key == self._observed.key else str(demand.key)
+        if demand.key == self._observed.key:
+            return f"group {demand.group}"
+        higher = self._priority_of(demand.need.scheduling) > self._priority
+        return f"{demand.key}, of a higher priority," if higher else str(demand.key)
 
 
 def _room(capacity: CapacityView) -> Room:

@@ -27,6 +27,8 @@ from shardwright_operator.status.group import GroupState
 
 def fail(group: Standing, revision: Revision, failure: Failure) -> GroupStep:
     """Take a broken group down, and write what broke it in the same apply."""
+    if failure.reason is Reason.PREEMPTED:
+        return _give_way(group, revision, failure)
     scene, leader = group.scene, group.formation_leader
     ready_since = leader.ready_since if leader else None
     attempt = next_attempt(scene.recovery, group.record.attempt, ready_since, scene.now)
@@ -46,6 +48,29 @@ def fail(group: Standing, revision: Revision, failure: Failure) -> GroupStep:
     return replace(
         take_down(group, revision, record, failure.reason, failure.message),
         events=(Event(type=EventType.WARNING, reason=str(failure.reason), message=text),),
+        confirm=(failure.claim,) if failure.claim is not None else (),
+    )
+
+
+def _give_way(group: Standing, revision: Revision, failure: Failure) -> GroupStep:
+    """Take down the rest of a group of which a pod was preempted: it has not failed, and nothing is counted.
+
+    It asks for its nodes again after the first restart's wait, so that whom it gave way to is placed by then.
+    """
+    scene = group.scene
+    delay_s = restart_delay_s(scene.recovery, 1, group.identity)
+    record = replace(
+        group.record,
+        members=(),
+        restarts=0,
+        not_before=rfc3339(scene.now + timedelta(seconds=delay_s)),
+        cause=str(Reason.PREEMPTED),
+        started="" if group.has_served() else group.record.started,
+    )
+    text = f"group {group.index}: {failure.message}; the whole group waits for room"
+    return replace(
+        take_down(group, revision, record, Reason.PREEMPTED, failure.message),
+        events=(Event(type=EventType.WARNING, reason=str(Reason.PREEMPTED), message=text),),
         confirm=(failure.claim,) if failure.claim is not None else (),
     )
 
@@ -154,6 +179,9 @@ def _learnt(group: Standing) -> GroupStep | None:
         return None
     reason, message = Reason(evidence["reason"]), evidence["message"]
     record = replace(group.record, cause=str(reason), evidence=json.dumps(evidence, sort_keys=True))
+    if reason is Reason.PREEMPTED:
+        # It was counted as a failure, and was none.
+        record = replace(record, attempt=group.record.attempt - 1, evidence="")
     text = f"group {group.index}: {message}; that is why it starts again"
     return GroupStep(
         state=group.state(GroupPhase.RESTARTING, reason, message, record=record),
@@ -218,8 +246,9 @@ def _all_gone(group: Standing) -> tuple[GoneClaim, ...]:
 def _backing_off(group: Standing) -> GroupState:
     """The state of a group whose time has not come."""
     record = group.record
-    if record.cause == Reason.WAITING_FOR_CAPACITY:
-        text = f"gave its nodes back; asks for them again at {record.not_before}"
+    if record.cause in remains.GAVE_WAY:
+        how = "was preempted" if record.cause == Reason.PREEMPTED else "gave its nodes back"
+        text = f"{how}; asks for nodes again at {record.not_before}"
         return group.state(GroupPhase.PENDING, Reason.WAITING_FOR_CAPACITY, text)
     text = f"restart {record.attempt} of {group.scene.recovery.restart_limit} at {record.not_before}"
     return group.state(GroupPhase.RESTARTING, Reason.BACKING_OFF, f"{text}; {_first_failure(group)}")

@@ -23,13 +23,13 @@ _CONTAINER_REASONS: Mapping[str, Reason] = {
 _DISRUPTIONS: Mapping[str, Reason] = {
     **dict.fromkeys(NODE_GONE, Reason.NODE_LOST),
     "EvictionByEvictionAPI": Reason.EVICTED,
-    "PreemptionByScheduler": Reason.EVICTED,
+    "PreemptionByScheduler": Reason.PREEMPTED,
     "TerminationByKubelet": Reason.EVICTED,
 }
 _POD_REASONS: Mapping[str, Reason] = {
     "NodeLost": Reason.NODE_LOST,
     "Evicted": Reason.EVICTED,
-    "Preempting": Reason.EVICTED,
+    "Preempting": Reason.PREEMPTED,
     # The kubelet's device manager refuses a pod when a GPU it was promised has turned unhealthy.
     "UnexpectedAdmissionError": Reason.GPU_LOST,
     "OutOfnvidia.com/gpu": Reason.GPU_LOST,
@@ -62,8 +62,12 @@ def cause_of(pod: PodView, *, otherwise: Reason = Reason.MEMBER_LOST) -> Cause:
         return Cause(reason=reason, detail=f"{_ending(ended)}{where}")
     taken = _DISRUPTIONS.get(pod.disruption) or _POD_REASONS.get(pod.reason)
     if taken is not None:
-        said = pod.disruption if taken is Reason.NODE_LOST else pod.message
-        return Cause(reason=taken, detail=f": {said or pod.disruption or pod.reason}{where}")
+        words = {
+            Reason.NODE_LOST: pod.disruption,
+            Reason.PREEMPTED: "a pod of a higher priority took its place",
+        }
+        said = words.get(taken, pod.message) or pod.disruption or pod.reason
+        return Cause(reason=taken, detail=f": {said}{where}")
     if ended is None:
         return Cause(reason=otherwise, detail=f": {pod.reason}{where}" if pod.reason else where)
     said_reason, line = last_words(ended.message)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from shardwright_operator.observe.observed import Demand
 from shardwright_operator.observe.views import ChildKind
 
 
@@ -105,4 +106,7 @@ class Decision:
     status: Mapping[str, Any] | None = None
     """The whole status to write, or None when it already stands so."""
     events: tuple[Event, ...] = ()
+    starts: tuple[Demand, ...] = ()
+    """Groups that are made now. Passes over other resources, which go on while the writes of this one are
+    under way, must not take their nodes for free."""
     requeue_after_s: float | None = None

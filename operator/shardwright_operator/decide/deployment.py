@@ -6,7 +6,9 @@ from datetime import datetime
 from typing import Any
 
 from shardwright_operator.api.constants import GroupPhase, Reason
+from shardwright_operator.api.errors import SpecError
 from shardwright_operator.api.status import cut_to_bounds
+from shardwright_operator.api.v1alpha1 import ModelDeploymentSpec
 from shardwright_operator.build.network import group_network
 from shardwright_operator.build.revision import Revision, to_manifest
 from shardwright_operator.decide import claim
@@ -57,7 +59,7 @@ def decide(observed: Observed, now: datetime, settings: DecideSettings) -> Decis
         groups=states,
         problems=(
             *findings.problems,
-            *_held_up_by(needs.gang, states),
+            *_held_up_by(needs.placing, states),
             *claim.held_back(needs.claim, states),
             *needs.download_problem,
             *_problems(progress),
@@ -71,15 +73,16 @@ def decide(observed: Observed, now: datetime, settings: DecideSettings) -> Decis
     stages = _stages(course, scene, fleet, needs.download)
     look_again_s = [s for s in (progress.due_in_s, LOOK_AGAIN_S if fleet.holdup else None) if s is not None]
     decision = _report(findings, now, stages, steps, _network_warnings(course))
-    return _with_retries(_sooner(decision, look_again_s), observed, now)
+    decision = replace(_sooner(decision, look_again_s), starts=scene.admission.starts)
+    return _with_retries(decision, observed, now)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Needs:
     """What a group needs besides its GPUs, and what its engine says of itself."""
 
-    gang: Problem | None
-    """Why the scheduler that the spec asks for cannot place it."""
+    placing: Problem | None
+    """Why no scheduler could place it: that of the spec is not there, or the pods' priority."""
     claim: Problem | None
     """Why the claim that holds the model, or is to hold it, cannot be mounted."""
     download: Download | None
@@ -95,13 +98,13 @@ class _Needs:
     @property
     def gate(self) -> Problem | None:
         """Why no group may start with the target yet; without its claim a download tells less."""
-        found = (self.gang, self.claim, *self.download_problem)
+        found = (self.placing, self.claim, *self.download_problem)
         return next((problem for problem in found if problem is not None), None)
 
     @property
     def holds(self) -> bool:
         """Whether a group that comes back comes to what it ran before: that needs nothing of this."""
-        return self.gang is not None or bool(self.download_problem)
+        return self.placing is not None or bool(self.download_problem)
 
 
 def _findings(course: Course, observed: Observed, now: datetime) -> Findings:
@@ -126,7 +129,7 @@ def _needs(course: Course, target: Revision, observed: Observed, now: datetime) 
     download = decide_download(observed, course.owner, target, now, retry=resource.retry)
     asked = spec if course.target.verdict.accepted else None
     return _Needs(
-        gang=_gang_problem(observed, target),
+        placing=_gang_problem(observed, target) or _priority_problem(observed, asked),
         claim=None if asked is None else claim.claim_problem(asked, target.plan, observed.claim),
         download=download,
         conditions=tuple(_verdicts(target, download, measured)),
@@ -179,6 +182,20 @@ def _gang_problem(observed: Observed, target: Revision) -> Problem | None:
         return None
     message = f"spec.scheduling.gang is {target.gang.gang}, but {why}"
     return Problem(reason=Reason.GANG_UNAVAILABLE, message=message, stalled=True)
+
+
+def _priority_problem(observed: Observed, spec: ModelDeploymentSpec | None) -> Problem | None:
+    """The PriorityClass for which pods would be refused; their set's controller says so in Events only."""
+    name = None if spec is None else spec.scheduling.priority_class_name
+    if not observed.priorities.lacks(name):
+        return None
+    error = SpecError(
+        field="spec.scheduling.priorityClassName",
+        value=name,
+        limit="the cluster has no such PriorityClass",
+        remedy=f"create it, or name one of: {', '.join(observed.priorities.values)}",
+    )
+    return Problem(reason=Reason.INVALID_SPEC, message=str(error), stalled=True)
 
 
 def _held_up_by(problem: Problem | None, groups: Iterable[GroupState]) -> tuple[Problem, ...]:

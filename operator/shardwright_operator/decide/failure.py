@@ -14,6 +14,7 @@ from typing import Any
 from shardwright_operator.api.constants import Reason
 from shardwright_operator.decide.cause import Cause, cause_of
 from shardwright_operator.decide.decision import Claim, PodClaim
+from shardwright_operator.observe.excerpt import head_and_tail
 from shardwright_operator.observe.views import LONG_AGO, ContainerExit, PodView
 from shardwright_operator.status.conditions import rfc3339
 
@@ -56,7 +57,7 @@ class Failure:
         if self.exit is not None:
             record["exitCode"] = self.exit.exit_code
             if self.exit.message:
-                record["terminationMessage"] = self.exit.message[:EVIDENCE_CHARACTERS]
+                record["terminationMessage"] = head_and_tail(self.exit.message, EVIDENCE_CHARACTERS)
         return record
 
 
@@ -131,7 +132,7 @@ def read_evidence(text: str) -> dict[str, Any] | None:
 def _lost(rank: int, uid: str, last_sight: PodView | None, *, successor: PodView | None) -> Failure:
     known = last_sight if last_sight is not None else successor
     name = known.name if known is not None else ""
-    how = "was replaced" if successor is not None else "is gone"
+    how = "was replaced" if successor is not None else "was lost"
     cause = cause_of(last_sight) if last_sight is not None else Cause(reason=Reason.MEMBER_LOST, detail="")
     return Failure(
         reason=cause.reason,

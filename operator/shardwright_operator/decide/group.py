@@ -22,6 +22,9 @@ from shardwright_operator.decide.waiting import Sight, differing_images, waiting
 from shardwright_operator.observe.views import PodView
 from shardwright_operator.status.group import GroupState
 
+MAKING_S = 10.0
+"""Time for the sets' controllers to make a group's pods; then it is told where to look for what they say."""
+
 
 def decide_group(group: Standing) -> GroupStep:
     """The next step of a group that is wanted, whatever its revision: who is replaced, the fleet decides."""
@@ -67,7 +70,7 @@ def _keep_up(group: Standing) -> GroupStep:
         return replace(barrier.fail(group, revision, failure), ends=remains.at_once(group))
     if not group.record.members and (obstacle := scene.obstacle(group.index, sets_only=True)):
         return barrier.park(group, revision, obstacle)
-    if beneficiary := scene.admission.beneficiary(group.index, revision, group.pods):
+    if beneficiary := scene.admission.beneficiary(group.index, revision, group.ranks):
         return barrier.release(group, revision, beneficiary)
     record = _formed(group, revision)
     events: tuple[Event, ...] = ()
@@ -81,13 +84,16 @@ def _keep_up(group: Standing) -> GroupStep:
         # The same pods under a newer revision's name: a new plan for the same templates.
         revision = scene.target
         record = replace(record, revision=revision.name)
-    step = _watch(group, record, revision.members)
+    step = _beside_surplus(group, _watch(group, record, revision.members))
     return replace(
         step,
         gang=group.write_gang(revision),
         leader=group.write_leader(revision, record, replicas=1),
         worker=group.write_worker(revision),
-        deletes=group.delete_worker("the group has no workers") if revision.members == 1 else (),
+        deletes=(
+            *(group.delete_worker("the group has no workers") if revision.members == 1 else ()),
+            *remains.surplus_deletions(group),
+        ),
         events=events,
         requeue_after_s=_patience_s(group, revision, step.state),
     )
@@ -101,13 +107,15 @@ def _patience_s(group: Standing, revision: Revision, state: GroupState) -> float
     """
     if state.reason is Reason.WAITING_FOR_CAPACITY:
         return LOOK_AGAIN_S
-    wait_s = group.scene.admission.release_in_s(group.index, revision, group.pods)
+    if len(group.ranks) < revision.members and (due_in_s := _pods_due_in_s(group)):
+        return due_in_s
+    wait_s = group.scene.admission.release_in_s(group.index, revision, group.ranks)
     return None if wait_s is None else max(wait_s, LOOK_AGAIN_S)
 
 
 def _failure(group: Standing, revision: Revision) -> Failure | None:
     """What broke the group. A group of one pod has no peers to deceive: its pod may come back by itself."""
-    stranger = next((pod for pod in group.pods if pod.pods_hash != revision.pods_hash), None)
+    stranger = next((pod for pod in group.ranks if pod.pods_hash != revision.pods_hash), None)
     if stranger is not None and not stranger.deleting:
         return Failure(
             reason=Reason.MEMBER_LOST,
@@ -119,7 +127,7 @@ def _failure(group: Standing, revision: Revision) -> Failure | None:
     if revision.members == 1:
         return None
     if group.record.members and (
-        group.worker is None or group.worker.desired_replicas != revision.members - 1
+        group.worker is None or group.worker.desired_replicas < revision.members - 1
     ):
         claim = group.no_set(Role.WORKER)
         what = "was deleted" if group.worker is None else "was scaled"
@@ -131,12 +139,12 @@ def _failure(group: Standing, revision: Revision) -> Failure | None:
             node="",
             claim=claim if group.worker is None else None,
         )
-    return find_failure(group.record.members, group.pods, group.scene.observed.obituaries)
+    return find_failure(group.record.members, group.ranks, group.scene.observed.obituaries)
 
 
 def _formed(group: Standing, revision: Revision) -> Record:
     """The record with the members' UIDs, once all of them exist."""
-    uids = {pod.node_rank: pod.uid for pod in group.pods if not pod.deleting}
+    uids = {pod.node_rank: pod.uid for pod in group.ranks if not pod.deleting}
     if group.record.members or set(uids) != set(range(revision.members)):
         return group.record
     return replace(group.record, members=tuple(uids[rank] for rank in range(revision.members)))
@@ -152,18 +160,14 @@ def _counted(group: Standing, record: Record) -> tuple[Record, tuple[Event, ...]
     if not replaced and again <= 0:
         return record, ()
     scene = group.scene
-    failure = find_failure(record.members, group.pods, scene.observed.obituaries)
+    failure = find_failure(record.members, group.ranks, scene.observed.obituaries)
     assert failure is not None  # noqa: S101 - the UIDs differ, or a container has restarted
     served_since = _served_since(group, record.members[0], pod)
     attempt = next_attempt(scene.recovery, record.attempt, served_since, scene.now)
-    counted = replace(
-        record,
-        members=(pod.uid,),
-        attempt=attempt + again - (0 if replaced else 1),
-        restarts=pod.restarts,
-        cause=str(failure.reason),
-        evidence=group.evidence(failure, attempt),
-    )
+    counted = replace(record, members=(pod.uid,), restarts=pod.restarts, cause=str(failure.reason))
+    if failure.reason is not Reason.PREEMPTED:
+        attempts = attempt + again - (0 if replaced else 1)
+        counted = replace(counted, attempt=attempts, evidence=group.evidence(failure, attempt))
     text = f"group {group.index}: {failure.message}; its pod goes on by itself"
     return counted, (Event(type=EventType.WARNING, reason=str(failure.reason), message=text),)
 
@@ -186,12 +190,13 @@ def _watch(group: Standing, record: Record, members: int) -> GroupStep:
     revision = group.revision
     waiting = waiting_state(
         Sight(
-            pods=group.pods,
+            pods=group.ranks,
             members=members,
             has_served=group.has_served(),
             incomplete_set=_incomplete_set(group),
-            shortfall=group.scene.admission.shortfall(group.index, revision, group.pods)
-            if revision is not None and any(pod.unschedulable for pod in group.pods)
+            is_late=_pods_due_in_s(group) == 0.0,
+            shortfall=group.scene.admission.shortfall(group.index, revision, group.ranks)
+            if revision is not None and any(pod.unschedulable for pod in group.ranks)
             else "",
         )
     )
@@ -199,9 +204,26 @@ def _watch(group: Standing, record: Record, members: int) -> GroupStep:
     return GroupStep(state=state)
 
 
+def _beside_surplus(group: Standing, step: GroupStep) -> GroupStep:
+    """The step, telling of pods that are no ranks: a set that somebody has scaled up is put back."""
+    if not group.surplus:
+        return step
+    roles = sorted({pod.role for pod in group.surplus})
+    sets = ", ".join(names.stateful_set(group.scene.owner.name, group.index, role) for role in roles)
+    what = "1 pod goes again" if len(group.surplus) == 1 else f"{len(group.surplus)} pods go again"
+    message = f"{step.state.message}; {what}, as {sets} was scaled up by somebody"
+    return replace(step, state=replace(step.state, message=message))
+
+
 def _members(group: Standing) -> int:
     """Pods of a group whose revision cannot be read."""
     return 1 + (group.worker.desired_replicas if group.worker else 0)
+
+
+def _pods_due_in_s(group: Standing) -> float:
+    """Seconds in which the sets' controllers have time yet to make the pods; 0 when these are late."""
+    started = group.record.started_at
+    return 0.0 if started is None else max(0.0, MAKING_S - (group.scene.now - started).total_seconds())
 
 
 def _incomplete_set(group: Standing) -> str:

@@ -9,6 +9,9 @@ from shardwright_operator.decide.decision import Delete
 from shardwright_operator.decide.standing import Standing
 from shardwright_operator.observe.views import PodView
 
+GAVE_WAY = frozenset({Reason.WAITING_FOR_CAPACITY, Reason.PREEMPTED})
+"""Causes of a group that went down so that others can run: it waits for room, and has not failed."""
+
 BROKEN_GRACE_S = 2
 """Grace of the pods of a broken group. Their requests are lost anyway, and a starting leader ignores SIGTERM:
 with the pod's own grace it took 31.5 s to go (seen on vLLM 0.32)."""
@@ -34,7 +37,7 @@ def deletions(group: Standing) -> tuple[Delete, ...]:
     deletes: list[Delete] = []
     if group.worker is not None and group.worker.desired_replicas and group.empty_worker() is None:
         deletes.extend(group.delete_worker("no revision knows its template"))
-    serves_nobody = bool(group.record.attempt) or group.record.cause == Reason.WAITING_FOR_CAPACITY
+    serves_nobody = bool(group.record.attempt) or group.record.cause in GAVE_WAY
     for pod in group.pods:
         if _is_stuck(group, pod):
             deletes.append(_delete_pod(pod, 0, f"node {pod.node} is gone"))
@@ -61,6 +64,15 @@ def at_once(group: Standing) -> tuple[Delete, ...]:
     )
 
 
+def surplus_deletions(group: Standing) -> tuple[Delete, ...]:
+    """Deletions of pods that are no ranks: they know the leader, and may call it under a rank that it has."""
+    return tuple(
+        _delete_pod(pod, BROKEN_GRACE_S, "it is no rank of its group")
+        for pod in group.surplus
+        if not _is_newborn(group, pod) and not _ends_soon(group, pod)
+    )
+
+
 def stuck_deletions(group: Standing) -> tuple[Delete, ...]:
     """Deletions by force of pods whose nodes will never confirm their end."""
     return tuple(
@@ -77,7 +89,7 @@ def awaited(group: Standing) -> str:
     overdue = [p for p in group.pods if p.deadline is not None and p.deadline <= late]
     if overdue:
         return f"pod {overdue[0].name}, which node {overdue[0].node or 'none'} does not end"
-    return f"{len(group.pods)} pods to go"
+    return "1 pod to go" if len(group.pods) == 1 else f"{len(group.pods)} pods to go"
 
 
 def _is_newborn(group: Standing, pod: PodView) -> bool:

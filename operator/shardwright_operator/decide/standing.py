@@ -41,6 +41,13 @@ class Standing:
         self.pods = tuple(pod for pod in scene.observed.pods if pod.group == index)
         self.revision = scene.revisions.get(self.record.revision)
         """The revision of the standing sets; None when its object is gone."""
+        self.ranks = tuple(pod for pod in self.pods if self._is_rank(pod))
+        """The pods that are ranks of the engine; others are there when somebody has scaled a set."""
+
+    @property
+    def surplus(self) -> tuple[PodView, ...]:
+        """Pods beyond the group's ranks: all that a set makes when somebody scales it up."""
+        return tuple(pod for pod in self.pods if pod not in self.ranks)
 
     @property
     def leader_pod(self) -> PodView | None:
@@ -90,7 +97,7 @@ class Standing:
 
     def serves(self, members: int) -> bool:
         """Whether every member is there and ready; only rank 0's readiness says that the engine answers."""
-        return len(self.pods) == members and all(pod.ready for pod in self.pods)
+        return len(self.ranks) == members and all(pod.ready for pod in self.ranks)
 
     def has_served(self) -> bool:
         """Whether rank 0 has come up since its pod was made: by its start-up probe, else by the last status.
@@ -212,11 +219,16 @@ class Standing:
             current=revision is not None and revision.pods_hash == target.pods_hash,
             restarts=record.attempt,
             members=known_members if members is None else members,
-            ready_members=sum(pod.ready for pod in self.pods),
-            nodes=tuple(pod.node for pod in self.pods if pod.node),
+            ready_members=sum(pod.ready for pod in self.ranks),
+            nodes=tuple(pod.node for pod in self.ranks if pod.node),
             first_failure=read_evidence(record.evidence),
             started=record.started_at,
         )
+
+    def _is_rank(self, pod: PodView) -> bool:
+        if pod.role is Role.LEADER:
+            return pod.node_rank == 0
+        return self.revision is None or pod.node_rank < self.revision.members
 
     def _set(self, role: Role) -> ChildView | None:
         name = names.stateful_set(self.scene.owner.name, self.index, role)

@@ -11,6 +11,8 @@ from shardwright_operator.observe.views import PodView
 _VOLUME = re.compile(r"persistentvolumeclaim|volume", re.IGNORECASE)
 """The scheduler speaks of claims that are missing, unbound, or bound to another zone."""
 _DIGEST = "@sha256:"
+_PREEMPTION = re.compile(r"\.? (?:no new claims to deallocate, )?preemption: ")
+"""Before the scheduler's account of whom it could have preempted, as long as all the rest."""
 _GATED = "scheduling gates"
 """In the scheduler's words about a pod that a queue, such as Kueue, has not let in yet."""
 
@@ -34,6 +36,8 @@ class Sight:
     """Whether rank 0 has come up once since its pod was made."""
     incomplete_set: str
     """Name of the set that has not made all its pods, should some be missing."""
+    is_late: bool
+    """Whether all pods should have been made by now."""
     shortfall: str = ""
     """Which GPUs are missing, if that is known."""
 
@@ -48,12 +52,13 @@ def _pending(sight: Sight) -> WaitingState | None:
     for pod in sight.pods:
         if pod.unschedulable:
             volume = _VOLUME.search(pod.unschedulable) is not None
-            shortfall = f"; {sight.shortfall}" if sight.shortfall and not volume else ""
+            lacking = f"needs {sight.shortfall}; " if sight.shortfall and not volume else ""
             what = "is held back" if _GATED in pod.unschedulable else "fits no node"
+            words = _PREEMPTION.split(pod.unschedulable, maxsplit=1)[0]
             return WaitingState(
                 phase=GroupPhase.PENDING,
                 reason=Reason.WAITING_FOR_VOLUME if volume else Reason.WAITING_FOR_CAPACITY,
-                message=f"{_named(pod)} {what}: {pod.unschedulable}{shortfall}",
+                message=f"{lacking}{_named(pod)} {what}: {words}",
             )
     for pod in sight.pods:
         if pod.waiting is not None:
@@ -69,16 +74,17 @@ def _starting(sight: Sight) -> WaitingState | None:
     """Ranks that do not run yet."""
     pods, members = sight.pods, sight.members
     if len(pods) < members:
-        # A quota or an admission policy speaks to the set's controller, which tells it in Events only.
-        held_back = f"what holds a pod back: kubectl describe statefulset {sight.incomplete_set}"
-        text = f"{len(pods)} of {members} pods exist; {held_back}"
+        text = f"{len(pods)} of {members} pods exist"
+        if sight.is_late:
+            # A quota or an admission policy speaks to the set's controller, which tells it in Events only.
+            text += f"; what holds a pod back: kubectl describe statefulset {sight.incomplete_set}"
         return WaitingState(phase=GroupPhase.STARTING, reason=Reason.STARTING, message=text)
     idle = [pod for pod in pods if pod.phase != "Running"]
     if not idle:
         return None
     first = idle[0]
     where = f" on node {first.node}" if first.node else ""
-    text = f"waiting for rank {_ranks(idle)} to run: {first.name}{where} prepares its image and volumes"
+    text = f"waiting for {_ranks(idle)} to run: {first.name}{where} prepares its image and volumes"
     return WaitingState(phase=GroupPhase.STARTING, reason=Reason.STARTING, message=text)
 
 
@@ -87,9 +93,10 @@ def _forming(sight: Sight) -> WaitingState:
     unready = [pod for pod in sight.pods if not pod.ready]
     if sight.has_served:
         where = ", ".join(sorted({pod.node for pod in unready if pod.node}))
-        text = f"rank {_ranks(unready) or '0'} is not ready any more{f' (node {where})' if where else ''}"
+        verb = "are" if len(unready) > 1 else "is"
+        text = f"{_ranks(unready)} {verb} not ready any more{f' (node {where})' if where else ''}"
         return WaitingState(phase=GroupPhase.DEGRADED, reason=Reason.GROUP_DEGRADED, message=text)
-    text = f"all {sight.members} ranks run; waiting for rank {_ranks(unready)} to be ready"
+    text = f"all {sight.members} ranks run; waiting for {_ranks(unready)} to be ready"
     if differing := differing_images(sight.pods):
         return WaitingState(
             phase=GroupPhase.FORMING, reason=Reason.IMAGES_DIFFER, message=f"{text}; {differing}"
@@ -125,4 +132,6 @@ def _named(pod: PodView) -> str:
 
 
 def _ranks(pods: Sequence[PodView]) -> str:
-    return ", ".join(str(pod.node_rank) for pod in pods)
+    """In words; without any pod it is rank 0 whose readiness counts."""
+    numbers = ", ".join(str(pod.node_rank) for pod in pods) or "0"
+    return f"ranks {numbers}" if len(pods) > 1 else f"rank {numbers}"

@@ -86,6 +86,7 @@ def addresses(name: str, if_inet6: Path = Path("/proc/net/if_inet6")) -> set[Add
             answer = fcntl.ioctl(asked.fileno(), _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
             found.add(ipaddress.IPv4Address(answer[20:24]))
         except OSError:
+            # An interface without an IPv4 address; its other ones follow.
             pass
     try:
         lines = if_inet6.read_text().splitlines()

@@ -100,6 +100,7 @@ def leave(path: str, words: str) -> None:
             file.flush()
             os.fsync(file.fileno())
     except OSError:
+        # They stand in the log as well, and what matters now is that the container ends.
         pass
 
 

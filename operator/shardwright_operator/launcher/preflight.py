@@ -116,12 +116,14 @@ def available_memory_bytes(
         if found:
             bounds.append(int(found.group(1)) * 1024)
     except OSError:
+        # Not every sandbox shows it; a bound that is not known does not hold an engine up.
         pass
     try:
         limit, used = ((cgroup / name).read_text().strip() for name in ("memory.max", "memory.current"))
         if limit != "max":
             bounds.append(int(limit) - int(used))
     except (OSError, ValueError):
+        # cgroups of version 1 have other files, and the root of version 2 has none.
         pass
     return min(bounds, default=None)
 

@@ -8,6 +8,7 @@ groups that it holds back.
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from functools import lru_cache
 from itertools import chain
@@ -35,6 +36,14 @@ class DemandBook:
         self._look = look
         self._known: dict[Key, tuple[Demand, ...]] = {}
         self._changed: set[Key] = set()
+        self._starting: dict[Key, tuple[Demand, ...]] = {}
+
+    def starting(self, key: Key, demands: tuple[Demand, ...]) -> None:
+        """Groups of a resource whose sets are being written, until the pass that does so is over."""
+        if demands:
+            self._starting[key] = demands
+        else:
+            self._starting.pop(key, None)
 
     def changed(self, key: Key) -> None:
         """Something that the demands of a resource are made from is no longer the same."""
@@ -42,7 +51,19 @@ class DemandBook:
 
     def demands(self) -> tuple[Demand, ...]:
         """Demands of all resources."""
-        return tuple(chain.from_iterable(self._current().values()))
+        known = tuple(chain.from_iterable(self._current().values()))
+        coming = {(d.key, d.group): d for each in self._starting.values() for d in each}
+        if not coming:
+            return known
+        others = (d for d in known if (d.key, d.group) not in coming)
+        return (*others, *filter(None, map(self._yet_to_come, coming.values())))
+
+    def _yet_to_come(self, demand: Demand) -> Demand | None:
+        """What of a group that is being made has no node yet: its sets may stand already, or one of them."""
+        _, _, pods = self._look(demand.key)
+        placed = sum(pod.group == demand.group and bool(pod.node) for pod in pods)
+        left = demand.need.pods - placed
+        return replace(demand, need=replace(demand.need, pods=left)) if left > 0 else None
 
     def waiting(self) -> frozenset[Key]:
         """Resources with groups that are held back until there are GPUs."""

@@ -8,6 +8,7 @@ from shardwright_operator.api.gang import Gang
 from shardwright_operator.observe.measurement import Measurement
 from shardwright_operator.observe.need import Need
 from shardwright_operator.observe.pools import Ground
+from shardwright_operator.observe.priorities import Priorities
 from shardwright_operator.observe.views import (
     ChildKind,
     ChildView,
@@ -72,5 +73,6 @@ class Observed:
     notes: Mapping[tuple[ChildKind, str], WriteNote] = field(default_factory=dict)
     capacity: CapacityView | None = None
     """None when the operator may not see the pods of others (one-namespace mode), or has not yet."""
+    priorities: Priorities = field(default_factory=Priorities)
     gang_obstacles: Mapping[Gang, str] = field(default_factory=dict)
     """Gang schedulers that cannot be used here, and why, in words."""

@@ -14,6 +14,7 @@ from shardwright_operator.api.gang import kind_of
 from shardwright_operator.build.download import PROGRESS_PORT_NAME
 from shardwright_operator.build.ports import block_of
 from shardwright_operator.build.service import API_PORT_NAME
+from shardwright_operator.observe.excerpt import head_and_tail
 from shardwright_operator.observe.views import (
     LONG_AGO,
     ChildKind,
@@ -32,8 +33,7 @@ from shardwright_operator.observe.views import (
 )
 
 TERMINATION_MESSAGE_CHARACTERS = 2048
-"""Kept of a termination message: half from its head, half from its tail. The cause of a failed engine start
-tends to stand in the first lines, what it led to in the last ones."""
+"""Kept of a termination message, and of other words of a kubelet."""
 
 JOB_NAME_LABEL = "batch.kubernetes.io/job-name"
 _WRITTEN_ONCE = frozenset({ChildKind.CONFIG_MAP, ChildKind.JOB})
@@ -171,7 +171,7 @@ def project_pod(body: Mapping[str, Any]) -> PodView | None:
         gpus=_gpus(body.get("spec") or {}),
         phase=status.get("phase", "Pending"),
         reason=status.get("reason", ""),
-        message=_head_and_tail(status.get("message", "")),
+        message=_words(status.get("message", "")),
         ready_since=_time(ready.get("lastTransitionTime")) if ready.get("status") == "True" else None,
         deleting="deletionTimestamp" in metadata,
         deadline=_time(metadata.get("deletionTimestamp")),
@@ -313,7 +313,7 @@ def _last_exit(containers: Any) -> ContainerExit | None:
             container=container.get("name", ""),
             exit_code=ended.get("exitCode", 0),
             reason=ended.get("reason", ""),
-            message=_head_and_tail(ended.get("message", "")),
+            message=_words(ended.get("message", "")),
             started_at=_time(ended.get("startedAt")),
             finished_at=_time(ended.get("finishedAt")),
         )
@@ -328,12 +328,9 @@ def _waiting(containers: Any) -> Waiting | None:
     for container in containers:
         waiting = (container.get("state") or {}).get("waiting")
         if waiting and waiting.get("reason") not in {None, "", "ContainerCreating", "PodInitializing"}:
-            return Waiting(reason=waiting["reason"], message=_head_and_tail(waiting.get("message", "")))
+            return Waiting(reason=waiting["reason"], message=_words(waiting.get("message", "")))
     return None
 
 
-def _head_and_tail(text: str) -> str:
-    if len(text) <= TERMINATION_MESSAGE_CHARACTERS:
-        return text
-    half = TERMINATION_MESSAGE_CHARACTERS // 2
-    return f"{text[:half]}\n[... {len(text) - 2 * half} characters left out ...]\n{text[-half:]}"
+def _words(text: str) -> str:
+    return head_and_tail(text, TERMINATION_MESSAGE_CHARACTERS)

@@ -19,6 +19,7 @@ from shardwright_operator.observe.measurement import Measurement
 from shardwright_operator.observe.obituaries import ObituaryBook
 from shardwright_operator.observe.observed import Observed
 from shardwright_operator.observe.port_blocks import PortBlockBook
+from shardwright_operator.observe.priorities import PriorityBook, project_priority_class
 from shardwright_operator.observe.projection import (
     project_child,
     project_claim,
@@ -36,11 +37,12 @@ from shardwright_operator.observe.views import (
     LoaderView,
     NodeView,
     PodView,
+    PriorityClassView,
     ResourceView,
     WriteNote,
 )
 
-View = ResourceView | ChildView | PodView | LoaderView | NodeView
+View = ResourceView | ChildView | PodView | LoaderView | NodeView | PriorityClassView
 
 _CHILD_KINDS = frozenset(ChildKind)
 _NOTHING: frozenset[Key] = frozenset()
@@ -65,7 +67,9 @@ class Store:
         self._loaders = LoaderBook()
         self._measured: dict[Key, Measurement] = {}
         self._gpus = GpuAccount(visible=nodes_visible)
-        self._demands = DemandBook(self._look)
+        self._priorities = PriorityBook()
+        self.demands = DemandBook(self._look)
+        """Who waits for GPUs."""
         self.wakings = 0
         """How often those who wait for GPUs were told to look again. A pass that has just found out that it
         must wait was not among them: it compares this number with the one that it began with."""
@@ -110,7 +114,8 @@ class Store:
             claim=claim,
             measurement=self._measured.get(key),
             notes=dict(notes or {}),
-            capacity=self._gpus.capacity(self._demands.demands),
+            capacity=self._gpus.capacity(self.demands.demands),
+            priorities=self._priorities.current,
             gang_obstacles=self._gang_obstacles,
         )
 
@@ -192,6 +197,8 @@ class Store:
             case "Node":
                 news = self._gpus.put_node(body, deleted=deleted)
                 return self._concerned_by(body["metadata"]["name"]) if news else _NOTHING
+            case "PriorityClass":
+                return self._put_priority_class(project_priority_class(body), deleted=deleted)
             case kind if kind in _CHILD_KINDS:
                 return self._put_child(project_child(body), deleted=deleted)
             case kind:
@@ -210,7 +217,7 @@ class Store:
             if kind == KIND:
                 view = project_resource(body)
                 if self._resources.reread(view):
-                    self._demands.changed(view.key)
+                    self.demands.changed(view.key)
                     keys.add(view.key)
         return frozenset(keys), frozenset(uids)
 
@@ -234,6 +241,8 @@ class Store:
             yield from self._loaders.views()
         elif kind == "Node":
             yield from self._gpus.views()
+        elif kind == "PriorityClass":
+            yield from self._priorities.views()
         else:
             for children in self._children.values():
                 yield from (child for child in children.values() if child.kind == kind)
@@ -252,6 +261,8 @@ class Store:
             case NodeView():
                 self._gpus.remove_node(view.name)
                 return self._concerned_by(view.name)
+            case PriorityClassView():
+                return self._put_priority_class(view, deleted=True)
 
     def has_buried(self, uid: str) -> bool:
         """Whether an object with this UID was one of ours, and was seen to go."""
@@ -259,33 +270,21 @@ class Store:
 
     def _put_resource(self, view: ResourceView, *, deleted: bool) -> frozenset[Key]:
         old = self._resources.by_key.get(view.key)
-        self._demands.changed(view.key)
+        self.demands.changed(view.key)
         if deleted:
             if old is None or old.uid == view.uid:
                 self._resources.by_key.pop(view.key, None)
                 self._obituaries.forget(view.key)
                 self._measured.pop(view.key, None)
-        elif (old is not None and not self._succeeds(view, old)) or not self._resources.put(view):
+        elif (old is not None and not self._tombstones.succeeds(view, old)) or not self._resources.put(view):
             return _NOTHING
         return frozenset({view.key}) | self._moving_up(view.key)
-
-    def _succeeds(self, view: ResourceView | ChildView | PodView, old: View) -> bool:
-        """Whether a sight is newer than what stands under the name; of two objects, one is gone for good.
-
-        Which of them, the versions tell and not the order of arrival: a resource was made anew while the
-        watches were cut, and a late answer about the former one would take its place. Nothing
-        would have brought that back, as its version was known.
-        """
-        newer = view.resource_version > old.resource_version
-        if view.uid != old.uid:
-            self._tombstones.bury(old.uid if newer else view.uid)
-        return newer
 
     def _put_child(self, view: ChildView | None, *, deleted: bool) -> frozenset[Key]:
         if view is None:
             return _NOTHING
         children = self._children[view.key]
-        self._demands.changed(view.key)
+        self.demands.changed(view.key)
         place = (view.kind, view.name)
         old = children.get(place)
         if deleted:
@@ -294,7 +293,7 @@ class Store:
                 self._port_blocks.changed(view.key, children.values())
                 self._forget_empty(view.key)
             return frozenset({view.key}) | self._moving_up(view.key)
-        if old is not None and not self._succeeds(view, old):
+        if old is not None and not self._tombstones.succeeds(view, old):
             return _NOTHING
         children[place] = view
         self._port_blocks.changed(view.key, children.values())
@@ -304,12 +303,18 @@ class Store:
             return _NOTHING
         return frozenset({view.key}) | self._moving_up(view.key)
 
+    def _put_priority_class(self, view: PriorityClassView, *, deleted: bool) -> frozenset[Key]:
+        """Return those that are not Ready: they may wait for the class itself, or have another turn now."""
+        if not self._priorities.put(view, deleted=deleted):
+            return _NOTHING
+        return frozenset(key for key, r in self._resources.by_key.items() if not r.is_ready)
+
     def _put_pod(self, view: PodView | None, *, deleted: bool) -> frozenset[Key]:
         if view is None:
             return _NOTHING
         pods = self._pods[view.key]
         old = pods.get(view.name)
-        self._demands.changed(view.key)
+        self.demands.changed(view.key)
         if deleted:
             released = self._gpus.release(view.uid)
             self._obituaries.mourn(view)
@@ -317,7 +322,7 @@ class Store:
                 del pods[view.name]
                 self._forget_empty(view.key)
             return frozenset({view.key}) | (self._wake() if released else _NOTHING)
-        if old is not None and not self._succeeds(view, old):
+        if old is not None and not self._tombstones.succeeds(view, old):
             return _NOTHING
         if old is not None and old.uid != view.uid:
             self._obituaries.mourn(old)
@@ -330,15 +335,15 @@ class Store:
 
     def waits(self, key: Key) -> bool:
         """Whether the resource has groups that are held back until there are GPUs."""
-        return key in self._demands.waiting()
+        return key in self.demands.waiting()
 
     def _wake(self) -> frozenset[Key]:
         self.wakings += 1
-        return self._demands.waiting()
+        return self.demands.waiting()
 
     def _moving_up(self, key: Key) -> frozenset[Key]:
         """Keys that wait for GPUs, when a resource before them may have come to want fewer."""
-        return self._wake() if self._demands.has_eased(key) else _NOTHING
+        return self._wake() if self.demands.has_eased(key) else _NOTHING
 
     def _concerned_by(self, node: str) -> frozenset[Key]:
         """Keys with a pod on the node, and those that are not Ready and may wait for such a one."""

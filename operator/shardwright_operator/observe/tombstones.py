@@ -6,11 +6,19 @@ selector has it either. It is seen again at a later version, or when it is read 
 
 import sys
 from collections import OrderedDict
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 KEPT = 10_000
 
 _FOR_GOOD = sys.maxsize
+
+
+class _Sight(Protocol):
+    @property
+    def uid(self) -> str: ...
+
+    @property
+    def resource_version(self) -> int: ...
 
 
 class _Tombstone(NamedTuple):
@@ -45,6 +53,18 @@ class Tombstones:
             return False
         self._living[uid] = version
         return True
+
+    def succeeds(self, sight: _Sight, old: _Sight) -> bool:
+        """Whether a sight is newer than what stands under the name; of two objects, one is gone for good.
+
+        Which of them, the versions tell and not the order of arrival: a resource was made anew while the
+        watches were cut, and a late answer about the former one would take its place. Nothing
+        would have brought that back, as its version was known.
+        """
+        newer = sight.resource_version > old.resource_version
+        if sight.uid != old.uid:
+            self.bury(old.uid if newer else sight.uid)
+        return newer
 
     def admits(self, uid: str, version: int, *, read: bool = False) -> bool:
         """Whether a sight of an object at a version is news of a living one; then its end is forgotten.

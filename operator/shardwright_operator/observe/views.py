@@ -270,6 +270,18 @@ class NodeView:
     taints: tuple[Taint, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PriorityClassView:
+    """A PriorityClass."""
+
+    name: str
+    uid: str
+    resource_version: int
+    value: int
+    is_default: bool
+    """Whether pods that name none have it."""
+
+
 class ClaimState(StrEnum):
     """Whether a PersistentVolumeClaim that the spec names is there."""
 

@@ -57,8 +57,9 @@ def test_of_two_that_want_the_same_nodes_one_runs_and_the_other_says_what_is_mis
     # Beta is first in the queue now: its pods show an autoscaler what is missing.
     assert placed(world) == {"alpha": 2, "beta": 1}
     assert world.condition("Ready", "beta") == ("False", "WaitingForCapacity")
-    assert message_of(world, "beta").endswith(
-        "; 1 node with 8 free GPUs (H100-SXM-80GB) each; 0 found, 8 GPUs are missing"
+    assert message_of(world, "beta") == (
+        "group 0: needs 1 node with 8 free GPUs (H100-SXM-80GB) each; 0 found, 8 GPUs are missing; "
+        "rank 1 (beta-0-worker-1) fits no node: 0/2 nodes are available: 2 Insufficient nvidia.com/gpu."
     )
     world.add_node("node-9")
     world.settle(check=Invariants(world))
@@ -76,7 +77,7 @@ def test_what_is_missing_is_counted_anew_where_no_event_tells() -> None:
     decision = world.decision()
     assert decision.requeue_after_s == LOOK_AGAIN_S
     world.reconcile()
-    assert message_of(world, "llama").endswith("0 found, 16 GPUs are missing")
+    assert "; 0 found, 16 GPUs are missing; rank 0" in message_of(world, "llama")
 
 
 def test_what_is_missing_besides_gpus_is_told_in_the_schedulers_words() -> None:

@@ -52,6 +52,28 @@ def test_a_label_taken_from_the_set_of_a_group_of_one_comes_back(label: str) -> 
     assert (world.trace, world.status["ready"]) == ([], "1/1")
 
 
+@pytest.mark.parametrize("name", SETS)
+def test_a_set_that_somebody_scales_up_is_put_back_beside_a_group_that_serves(
+    world: SimulatedWorld, name: str
+) -> None:
+    body = world.get("StatefulSet", name)
+    wanted = dict(body["spec"])
+    body["spec"]["replicas"] = 3
+    body["metadata"]["generation"] += 1
+    world.touch(body)
+    world.controllers()
+    world.kubelets()
+    assert len(world.pods) == 4
+    world.reconcile()
+    group = world.status["groups"][0]
+    assert (group["phase"], group["readyMembers"], len(group["nodes"])) == ("Ready", 2, 2)
+    words = f"serves requests; 2 pods go again, as {name} was scaled up by somebody"
+    assert (group["message"], world.condition("Ready")) == (words, ("True", "GroupsReady"))
+    world.settle()
+    assert (world.get("StatefulSet", name)["spec"], len(world.pods)) == (wanted, 2)
+    assert (world.status["groups"][0]["message"], group["restarts"]) == ("serves requests", 0)
+
+
 @pytest.mark.parametrize(
     ("kind", "name", "path"),
     [

@@ -84,7 +84,7 @@ def strand(world: SimulatedWorld, pod: str, *, disruption: str = "") -> str:
         pytest.param(
             {"phase": "Failed", "reason": "Evicted", "message": "low on memory"},
             "Evicted",
-            "rank 1 (llama-0-worker-1) is gone: low on memory on node",
+            "rank 1 (llama-0-worker-1) was lost: low on memory on node",
             id="evicted by its kubelet",
         ),
         pytest.param({"conditions": [TAINTED]}, "NodeLost", "DeletionByTaintManager", id="its node was lost"),
@@ -197,7 +197,7 @@ def test_pods_of_an_older_resource_are_waited_for_and_count_as_no_failure() -> N
         }
     )
     world.reconcile()
-    assert message_of_group(world) == "waiting for 1 pods to go, of sets that are gone"
+    assert message_of_group(world) == "waiting for 1 pod to go, of sets that are gone"
     assert world.of_kind("StatefulSet") == {}
     world.settle()
     assert (world.status["ready"], world.status["groups"][0]["restarts"]) == ("1/1", 0)

@@ -51,9 +51,25 @@ UNREADY: dict[str, Any] = {"ready_since": None}
             False,
             "Pending",
             "WaitingForCapacity",
-            "rank 0 (llama-0-leader-0) fits no node: 0/3 nodes are available: 3 Insufficient nvidia.com/gpu."
-            "; 8 GPUs are missing",
-            id="no GPUs, in the scheduler's words and in numbers",
+            "needs 1 node, 8 GPUs are missing; "
+            "rank 0 (llama-0-leader-0) fits no node: 0/3 nodes are available: 3 Insufficient nvidia.com/gpu.",
+            id="no GPUs, in numbers and in the scheduler's words",
+        ),
+        pytest.param(
+            [
+                pod(
+                    0,
+                    **IDLE,
+                    unschedulable="0/1 nodes are available: 1 Insufficient nvidia.com/gpu. no new claims to "
+                    "deallocate, preemption: 0/1 nodes are available: 1 No preemption victims found.",
+                )
+            ],
+            False,
+            "Pending",
+            "WaitingForCapacity",
+            "needs 1 node, 8 GPUs are missing; "
+            "rank 0 (llama-0-leader-0) fits no node: 0/1 nodes are available: 1 Insufficient nvidia.com/gpu",
+            id="without the scheduler's account of whom it could have preempted",
         ),
         pytest.param(
             [pod(0, **IDLE, unschedulable='persistentvolumeclaim "models" not found')],
@@ -68,8 +84,8 @@ UNREADY: dict[str, Any] = {"ready_since": None}
             False,
             "Pending",
             "WaitingForCapacity",
-            "rank 0 (llama-0-leader-0) is held back: Scheduling is blocked due to non-empty scheduling gates"
-            "; 8 GPUs are missing",
+            "needs 1 node, 8 GPUs are missing; "
+            "rank 0 (llama-0-leader-0) is held back: Scheduling is blocked due to non-empty scheduling gates",
             id="a queue has not let it in",
         ),
         pytest.param(
@@ -109,6 +125,22 @@ UNREADY: dict[str, Any] = {"ready_since": None}
             "Starting",
             "waiting for rank 1 to run: llama-0-worker-1 on node node-1 prepares its image and volumes",
             id="a rank does not run yet",
+        ),
+        pytest.param(
+            [pod(0, **IDLE), pod(1, **IDLE)],
+            False,
+            "Starting",
+            "Starting",
+            "waiting for ranks 0, 1 to run: llama-0-leader-0 on node node-0 prepares its image and volumes",
+            id="no rank runs yet",
+        ),
+        pytest.param(
+            [pod(0, **UNREADY), pod(1, **UNREADY)],
+            True,
+            "Degraded",
+            "GroupDegraded",
+            "ranks 0, 1 are not ready any more (node node-0, node-1)",
+            id="both served before",
         ),
         pytest.param(
             [pod(0, **UNREADY), pod(1)],
@@ -165,7 +197,8 @@ def test_phases(pods: list[PodView], *, has_served: bool, phase: str, reason: st
             members=members,
             has_served=has_served,
             incomplete_set="llama-0-worker",
-            shortfall="8 GPUs are missing",
+            is_late=True,
+            shortfall="1 node, 8 GPUs are missing",
         )
     )
     assert (state.phase, state.reason, state.message) == (phase, reason, text)
@@ -225,7 +258,8 @@ def test_images_that_are_not_known_to_differ(one: str, other: str) -> None:
             id="not a launcher's word",
         ),
         pytest.param({"reason": "Evicted", "message": "low on memory"}, "Evicted", id="by its kubelet"),
-        pytest.param({"disruption": "PreemptionByScheduler"}, "Evicted", id="preempted"),
+        pytest.param({"disruption": "PreemptionByScheduler"}, "Preempted", id="by the scheduler"),
+        pytest.param({"reason": "Preempting"}, "Preempted", id="by its kubelet, for a critical pod"),
         pytest.param(
             {"disruption": "EvictionByEvictionAPI", "last_exit": ended("Connection reset by peer")},
             "Evicted",

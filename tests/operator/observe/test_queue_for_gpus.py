@@ -70,3 +70,19 @@ def test_a_waking_is_seen_by_a_pass_that_finds_out_meanwhile_that_it_must_wait(w
         *(1, True),
         False,
     )
+
+
+def test_a_group_that_is_being_made_counts_as_far_as_its_pods_have_no_node() -> None:
+    world = SimulatedWorld(LLAMA_405B, name="alpha", nodes=2)
+    world.add_resource("beta", LLAMA_405B)
+    starts = world.decision(ALPHA).starts
+    assert [(d.key, d.group, d.pods, d.admitted) for d in starts] == [(ALPHA, 0, 2, True)]
+    world.store.demands.starting(ALPHA, starts)
+    wanted = world.decision(BETA)
+    assert (wanted.starts, wanted.status["conditions"][0]["reason"]) == ((), "WaitingForCapacity")
+    world.reconcile(ALPHA)
+    world.controllers()
+    world.kubelets()
+    assert world.store.observe(BETA).capacity.demands == ()
+    world.store.demands.starting(ALPHA, ())
+    assert world.store.observe(BETA).capacity.demands == ()

@@ -5,7 +5,9 @@ from typing import Any
 import pytest
 
 from shardwright_operator.api.constants import API_VERSION, KIND, Label
+from shardwright_operator.api.pod_spec import SchedulingSpec
 from shardwright_operator.apply.retry import RetryLaterError
+from shardwright_operator.build.pool import PoolSelection
 from shardwright_operator.cluster import (
     ClusterError,
     ForbiddenError,
@@ -14,6 +16,7 @@ from shardwright_operator.cluster import (
     UnavailableError,
 )
 from shardwright_operator.decide.decision import Decision, Event, EventType, PodClaim
+from shardwright_operator.observe.observed import Demand
 from shardwright_operator.observe.views import ChildKind, ClaimState, ClaimView, Key
 
 KEY = Key("models", "llama")
@@ -251,3 +254,31 @@ async def test_a_cut_status_that_somebody_changes_is_written_again(world) -> Non
     world.store.put(world.cluster.seed({**body, "status": {"old": 7}}), deleted=False)
     await world.reconciler.reconcile(KEY)
     assert len(world.cluster.calls) == 2
+
+
+async def test_what_a_pass_is_about_to_make_counts_for_others_until_it_is_done(
+    world, make_service, make_apply
+) -> None:
+    uid = world.make_resource()["metadata"]["uid"]
+    coming = Demand(
+        key=KEY,
+        group=0,
+        created_at=world.now,
+        pods=2,
+        pod_gpus=8,
+        pool=PoolSelection(),
+        scheduling=SchedulingSpec(),
+        admitted=True,
+    )
+    seen = []
+
+    def look(_verb: str, _kind: str, _name: str) -> None:
+        seen.append(world.store.observe(Key("models", "other")).capacity.demands)
+
+    world.store.replace_strangers((), version=0)
+    world.cluster.fail = look
+    write = make_apply(make_service("llama", uid))
+    world.decide = lambda _observed: Decision(stages=((write,),), starts=(coming,))
+    await world.reconciler.reconcile(KEY)
+    assert (coming,) in seen
+    assert world.store.observe(KEY).capacity.demands == ()
