@@ -32,9 +32,6 @@ def read_resource(kubeconfig: str | None, namespace: str | None, name: str) -> M
         return asyncio.run(_read_resource(kubeconfig, namespace, name))
     except NoClusterError as error:
         raise InputError(str(error)) from None
-    except NotFoundError:
-        message = f"there is no {KIND} {name!r} in this namespace; give another one with -n."
-        raise InputError(message) from None
     except ClusterError as error:
         raise InputError(error.for_people) from None
 
@@ -57,8 +54,12 @@ def observe(kubeconfig: str | None, namespace: str | None, name: str) -> Observe
 async def _read_resource(kubeconfig: str | None, namespace: str | None, name: str) -> Mapping[str, Any]:
     connection = await connect(kubeconfig)
     cluster = ApiCluster(connection, user_agent="shardwright-explain")
+    namespace = namespace or connection.namespace
     try:
-        return await cluster.get(KIND, namespace or connection.namespace, name)
+        return await cluster.get(KIND, namespace, name)
+    except NotFoundError:
+        message = f"there is no {KIND} {name!r} in namespace {namespace!r}; give another one with -n."
+        raise InputError(message) from None
     finally:
         await cluster.close()
 

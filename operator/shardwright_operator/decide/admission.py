@@ -78,16 +78,7 @@ class Admission:
         if resource is None:
             return ()
         return tuple(
-            Demand(
-                key=resource.key,
-                group=index,
-                created_at=resource.created_at,
-                pods=need.pods,
-                pod_gpus=need.pod_gpus,
-                pool=need.pool,
-                scheduling=need.scheduling,
-                admitted=True,
-            )
+            Demand(key=resource.key, group=index, created_at=resource.created_at, need=need, admitted=True)
             for index, need in sorted(self._let_in.items())
         )
 

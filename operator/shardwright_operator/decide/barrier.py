@@ -24,6 +24,11 @@ from shardwright_operator.decide.standing import Standing
 from shardwright_operator.status.conditions import rfc3339
 from shardwright_operator.status.group import GroupState
 
+DRAIN_S = 8
+"""How long a group that was moved off a cordoned node stays down at least. ``kubectl drain`` asks again every
+5 s, by the pod's name: it must find the pod terminating, or gone. One that is back by then it takes for the
+one that it was to evict; its budget refuses that, and the drain would never end (kubectl 1.36)."""
+
 
 def fail(group: Standing, revision: Revision, failure: Failure) -> GroupStep:
     """Take a broken group down, and write what broke it in the same apply."""
@@ -79,6 +84,9 @@ def roll(group: Standing, reason: Reason, why: str) -> GroupStep:
     """Take a group down to start it anew, elsewhere or with another revision; that counts as no failure."""
     standing = group.revision or group.scene.target
     record = Record(revision=standing.name, cause=str(reason), retry=group.record.retry)
+    if reason is Reason.DRAINING:
+        back = group.scene.now + timedelta(seconds=DRAIN_S)
+        record = replace(record, not_before=rfc3339(back))
     text = f"group {group.index} goes down to start again: {why}"
     return replace(
         take_down(group, standing, record, reason, why),
@@ -165,7 +173,7 @@ def hold(group: Standing) -> GroupStep:
     )
     if not fresh and record.attempt > scene.recovery.restart_limit:
         return GroupStep(state=group.state(GroupPhase.FAILED, Reason.RESTART_LIMIT, _given_up(group)))
-    wait_s = 0.0 if fresh else record.due_in_s(scene.now)
+    wait_s = 0.0 if fresh and record.cause != Reason.DRAINING else record.due_in_s(scene.now)
     if wait_s > 0:
         return GroupStep(state=_backing_off(group), requeue_after_s=wait_s)
     kept = Record() if fresh else replace(record, members=(), not_before="")
@@ -250,6 +258,9 @@ def _backing_off(group: Standing) -> GroupState:
         how = "was preempted" if record.cause == Reason.PREEMPTED else "gave its nodes back"
         text = f"{how}; asks for nodes again at {record.not_before}"
         return group.state(GroupPhase.PENDING, Reason.WAITING_FOR_CAPACITY, text)
+    if record.cause == Reason.DRAINING:
+        text = f"has left its nodes; starts again at {record.not_before}"
+        return group.state(GroupPhase.RESTARTING, Reason.DRAINING, text)
     text = f"restart {record.attempt} of {group.scene.recovery.restart_limit} at {record.not_before}"
     return group.state(GroupPhase.RESTARTING, Reason.BACKING_OFF, f"{text}; {_first_failure(group)}")
 

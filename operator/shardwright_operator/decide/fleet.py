@@ -135,7 +135,8 @@ def _replacement(group: Standing, drain: Drain | None, holdup: str) -> GroupStep
     """The step that takes a group down so that it starts again as it should be."""
     if group.revision is None:
         return barrier.roll(group, Reason.ROLLING_OUT, "its revision is gone")
-    if drain is not None and (group.scene.held or group.revision.pods_hash == group.scene.target.pods_hash):
-        return barrier.roll(group, Reason.DRAINING, drain.text)
     why = "its revision is out of date"
+    if drain is not None:
+        stays = group.scene.held or group.revision.pods_hash == group.scene.target.pods_hash
+        return barrier.roll(group, Reason.DRAINING, drain.text if stays else f"{drain.text}, and {why}")
     return barrier.roll(group, Reason.ROLLING_OUT, f"{why} ({holdup})" if holdup else why)

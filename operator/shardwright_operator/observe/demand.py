@@ -25,6 +25,11 @@ from shardwright_operator.observe.pools import selection_of
 from shardwright_operator.observe.views import ChildKind, ChildView, Key, PodView, ResourceView
 from shardwright_planner import PlanInputError, find_gpu
 
+_WAITING = {
+    (GroupPhase.PENDING, Reason.WAITING_FOR_CAPACITY),
+    (GroupPhase.RESTARTING, Reason.DRAINING),
+}
+
 Look = Callable[[Key], tuple[ResourceView | None, Iterable[ChildView], Iterable[PodView]]]
 """A resource with its children and pods, by key."""
 
@@ -154,11 +159,14 @@ def _since(pods: Iterable[PodView]) -> datetime | None:
 
 
 def _held(status: Mapping[str, Any]) -> list[int]:
-    """Groups of which the status says that they wait; it is written in the pass that holds them back."""
+    """Groups of which the status says that they wait; it is written in the pass that holds them back.
+
+    One that has left a cordoned node is on its way to the room that it was seen to have elsewhere.
+    """
     return [
         group["index"]
         for group in status.get("groups") or ()
-        if group.get("phase") == GroupPhase.PENDING and group.get("reason") == Reason.WAITING_FOR_CAPACITY
+        if (group.get("phase"), group.get("reason")) in _WAITING
     ]
 
 

@@ -42,6 +42,28 @@ def test_a_group_moves_off_a_cordoned_node_as_a_whole() -> None:
     ]
 
 
+def test_a_drained_group_stays_away_until_the_drain_has_asked_again() -> None:
+    """``kubectl drain`` asks every 5 s, by the name that the new pod has as well."""
+    world = start(1, 4)
+    world.cordon("node-0")
+    world.step()
+    left_at = world.now
+    while not world.trace:
+        assert world.status["groups"][0]["reason"] == "Draining"
+        world.step()
+    assert (world.now - left_at).total_seconds() > 6
+
+
+def test_nobody_takes_the_room_of_a_group_that_is_on_its_way_to_it() -> None:
+    world = start(1, 4)
+    world.cordon("node-0")
+    world.step()
+    world.add_resource("later", {**LLAMA_405B, "hardware": {"maxNodes": 2}})
+    world.settle(check=Invariants(world))
+    assert nodes_of(world) == ["node-1", "node-2"]
+    assert world.condition("Ready", "later") == ("False", "WaitingForCapacity")
+
+
 def test_a_group_that_fits_nowhere_else_stays_and_says_what_is_missing() -> None:
     world = start(1, 2)
     world.cordon("node-0")

@@ -76,7 +76,7 @@ def test_a_group_that_is_being_made_counts_as_far_as_its_pods_have_no_node() -> 
     world = SimulatedWorld(LLAMA_405B, name="alpha", nodes=2)
     world.add_resource("beta", LLAMA_405B)
     starts = world.decision(ALPHA).starts
-    assert [(d.key, d.group, d.pods, d.admitted) for d in starts] == [(ALPHA, 0, 2, True)]
+    assert [(d.key, d.group, d.need.pods, d.admitted) for d in starts] == [(ALPHA, 0, 2, True)]
     world.store.demands.starting(ALPHA, starts)
     wanted = world.decision(BETA)
     assert (wanted.starts, wanted.status["conditions"][0]["reason"]) == ((), "WaitingForCapacity")

@@ -16,6 +16,7 @@ from shardwright_operator.cluster import (
     UnavailableError,
 )
 from shardwright_operator.decide.decision import Decision, Event, EventType, PodClaim
+from shardwright_operator.observe.need import Need
 from shardwright_operator.observe.observed import Demand
 from shardwright_operator.observe.views import ChildKind, ClaimState, ClaimView, Key
 
@@ -260,16 +261,8 @@ async def test_what_a_pass_is_about_to_make_counts_for_others_until_it_is_done(
     world, make_service, make_apply
 ) -> None:
     uid = world.make_resource()["metadata"]["uid"]
-    coming = Demand(
-        key=KEY,
-        group=0,
-        created_at=world.now,
-        pods=2,
-        pod_gpus=8,
-        pool=PoolSelection(),
-        scheduling=SchedulingSpec(),
-        admitted=True,
-    )
+    need = Need(pods=2, pod_gpus=8, pool=PoolSelection(), scheduling=SchedulingSpec())
+    coming = Demand(key=KEY, group=0, created_at=world.now, need=need, admitted=True)
     seen = []
 
     def look(_verb: str, _kind: str, _name: str) -> None:

@@ -162,18 +162,21 @@ async def test_delete_takes_the_child_out_of_the_store_and_forgets_its_notes(
 
 
 @pytest.mark.parametrize(
-    ("error", "distrusted", "retries"),
+    ("kind", "error", "distrusted", "retries"),
     [
-        pytest.param(NotFoundError("gone"), ["Pod"], False, id="already gone"),
-        pytest.param(ConflictError("another UID"), ["Pod"], True, id="another one by now"),
+        pytest.param(None, NotFoundError("gone"), ["Pod"], False, id="a pod that is gone"),
+        pytest.param(None, ConflictError("another UID"), ["Pod"], False, id="a pod that is another by now"),
+        pytest.param(
+            ChildKind.SERVICE, ConflictError("another UID"), ["Service"], True, id="a child that is another"
+        ),
     ],
 )
 async def test_delete_of_what_is_not_there(
-    world, error: ClusterError, distrusted: list[str], retries: bool
+    world, kind: ChildKind | None, error: ClusterError, distrusted: list[str], retries: bool
 ) -> None:
     world.make_resource()
     world.cluster.fail = lambda verb, _kind, _name: error if verb == "delete" else None
-    gone = Delete(kind=None, name="llama-0-leader-0", uid="u", why="broken", grace_period_s=1)
+    gone = Delete(kind=kind, name="llama-0-leader-0", uid="u", why="broken", grace_period_s=1)
     world.decide = lambda _observed: Decision(stages=((gone,),))
     if retries:
         with pytest.raises(RetryLaterError):
