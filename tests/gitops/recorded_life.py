@@ -16,6 +16,8 @@ from operator_process import MDEP
 
 NAME = "llama"
 SUBSYSTEM = "NCCL_DEBUG_SUBSYS"
+PATIENT = {"backoff": "10s", "maxBackoff": "10s"}
+"""On a busy machine the pods of a broken group take longer to go than a back-off of a second or two."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +99,7 @@ class Life:
 
     def _edited(self, value: str) -> None:
         before = self._llama.pods()
-        self._llama.edit(engine=_subsystem(value))
+        self._llama.edit(engine=_subsystem(value), recovery=PATIENT)
         self._llama.wait_replaced(before)
 
     def _broken(self) -> None:
@@ -106,7 +108,7 @@ class Life:
         self._llama.wait_replaced(before)
 
     def _given_up(self) -> None:
-        self._until("Ready", "GroupsReady", recovery={"maxRestarts": 1})
+        self._until("Ready", "GroupsReady", recovery={**LLAMA_405B["recovery"], "maxRestarts": 1})
         with playing(self._api, self._llama.namespace, exit_code="1"):
             play(self._api, self._llama.namespace, LEADER, exit_code="1")
             self._llama.wait("Stalled", "True", "RestartLimit")
