@@ -9,7 +9,16 @@ from typing import Any
 from shardwright_operator.api.constants import API_VERSION, KIND, Label
 from shardwright_operator.api.gang import Gang
 from shardwright_operator.decide import DecideSettings, decide
-from shardwright_operator.decide.decision import Apply, Decision, Delete, Event, GoneClaim, PodClaim, SetClaim
+from shardwright_operator.decide.decision import (
+    Apply,
+    Decision,
+    Delete,
+    Event,
+    GoneClaim,
+    PodClaim,
+    ResourceClaim,
+    SetClaim,
+)
 from shardwright_operator.observe.store import Store
 from shardwright_operator.observe.views import ClaimView, Key
 from simulated_cluster import NAMESPACE, SimulatedCluster
@@ -127,6 +136,9 @@ class SimulatedWorld(SimulatedCluster):
         for claim in decision.confirm:
             kind = "StatefulSet" if isinstance(claim, SetClaim) else "Pod"
             live = self.objects.get((kind, claim.name))
+            if isinstance(claim, ResourceClaim):
+                confirmed = confirmed and self.resource_named(claim.name)["metadata"]["uid"] == claim.uid
+                continue
             if live is None:
                 continue
             self.store.put_read(copy.deepcopy(live))

@@ -28,6 +28,7 @@ from shardwright_operator.decide.decision import (
     Delete,
     GoneClaim,
     PodClaim,
+    ResourceClaim,
     SetClaim,
     Write,
 )
@@ -128,6 +129,9 @@ class Writer:
             self._wake(other)
 
     async def _confirm(self, key: Key, claim: Claim) -> None:
+        if isinstance(claim, ResourceClaim):
+            await self._confirm_resource(key, claim)
+            return
         kind = str(ChildKind.STATEFUL_SET) if isinstance(claim, SetClaim) else "Pod"
         live = await self._cluster.find(kind, key.namespace, claim.name)
         if live is None:
@@ -141,6 +145,12 @@ class Writer:
             wrong = _controller_uid(live) == claim.owner_uid
         if wrong and "deletionTimestamp" not in live["metadata"]:
             raise RetryLaterError(f"{kind} {claim.name} is still there")
+
+    async def _confirm_resource(self, key: Key, claim: ResourceClaim) -> None:
+        live = await self._cluster.find(KIND, key.namespace, claim.name)
+        if live is None or live["metadata"]["uid"] != claim.uid:
+            self._distrust(KIND)
+            raise RetryLaterError(f"{KIND} {claim.name} is another one by now")
 
     async def _apply(self, resource: ResourceView, write: Apply) -> None:
         key = resource.key

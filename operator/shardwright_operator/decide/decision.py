@@ -89,7 +89,18 @@ class GoneClaim:
     name: str
 
 
-Claim = PodClaim | SetClaim | GoneClaim
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceClaim:
+    """A belief that a destructive step rests on: the resource of this name is the one with this UID.
+
+    Then none with another UID is there, since a name is held by one object at a time.
+    """
+
+    name: str
+    uid: str
+
+
+Claim = PodClaim | SetClaim | GoneClaim | ResourceClaim
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,14 +15,15 @@ from shardwright_operator.decide import claim
 from shardwright_operator.decide.admission import LOOK_AGAIN_S
 from shardwright_operator.decide.children import child_deletes, shared_writes
 from shardwright_operator.decide.course import Course, Wishes, find_course
-from shardwright_operator.decide.decision import Decision, Event, EventType, Write
+from shardwright_operator.decide.decision import Decision, Event, EventType, ResourceClaim, Write
 from shardwright_operator.decide.download import Download, decide_download, model_section
 from shardwright_operator.decide.fleet import Fleet, decide_fleet, possible_indices
 from shardwright_operator.decide.history import revision_deletes
 from shardwright_operator.decide.obstacles import (
     UNDONE_SHOWN,
-    conflict_deadline,
     conflicts,
+    left_behind,
+    next_conflict_look_s,
     notes_that_matter,
     overrides,
     refusals,
@@ -32,6 +33,7 @@ from shardwright_operator.decide.scene import GroupStep, Scene
 from shardwright_operator.decide.target import DecideSettings
 from shardwright_operator.decide.transitions import arrivals, chat_refused, transition_events
 from shardwright_operator.observe.observed import Observed
+from shardwright_operator.observe.views import ResourceView
 from shardwright_operator.status.conditions import Condition
 from shardwright_operator.status.group import GroupState
 from shardwright_operator.status.report import Findings, Problem, status_of
@@ -69,7 +71,8 @@ def decide(observed: Observed, now: datetime, settings: DecideSettings) -> Decis
         sections=needs.sections,
     )
     if any(problem.reason is Reason.NAME_CONFLICT for problem in findings.problems):
-        return _with_retries(_report(findings, now, _halves(steps)), observed, now)
+        held_up = _report(findings, now, _halves(steps))
+        return _with_retries(_cleared(held_up, observed, course.resource, now), observed, now)
     stages = _stages(course, scene, fleet, needs.download)
     look_again_s = [s for s in (progress.due_in_s, LOOK_AGAIN_S if fleet.holdup else None) if s is not None]
     decision = _report(findings, now, stages, steps, _network_warnings(course))
@@ -204,6 +207,15 @@ def _held_up_by(problem: Problem | None, groups: Iterable[GroupState]) -> tuple[
     return () if problem is None or serve else (problem,)
 
 
+def _cleared(held_up: Decision, observed: Observed, resource: ResourceView, now: datetime) -> Decision:
+    """The decision that a conflict leaves, and the end of what is in the way of nobody that is there."""
+    deletes = left_behind(observed, resource, now)
+    if not deletes:
+        return held_up
+    claim = ResourceClaim(name=resource.key.name, uid=resource.uid)
+    return replace(held_up, stages=(*held_up.stages, deletes), confirm=(*held_up.confirm, claim))
+
+
 def _halves(steps: Iterable[GroupStep]) -> tuple[tuple[Write, ...], ...]:
     """What takes halves of groups down: none must run beside an object of somebody else that has the name of
     its other half. Nothing else is touched until that goes.
@@ -295,8 +307,8 @@ def _report(
     times = [step.requeue_after_s for step in steps if step.requeue_after_s is not None]
     reasons = {findings.verdict.reason, *(problem.reason for problem in findings.problems)}
     if Reason.NAME_CONFLICT in reasons:
-        until_s = (conflict_deadline(findings.resource, now) - now).total_seconds()
-        times += [until_s] if until_s > 0 else []
+        look_again_s = next_conflict_look_s(findings.resource, now)
+        times += [] if look_again_s is None else [look_again_s]
     if reasons & {Reason.WAITING_FOR_VOLUME, Reason.VOLUME_NOT_SHARED}:
         times.append(claim.POLL_S)
     return Decision(

@@ -3,10 +3,11 @@
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 
-from shardwright_operator.api.constants import ConditionType, Reason
+from shardwright_operator.api.constants import KIND, ConditionType, Reason
 from shardwright_operator.build.owner import Owner
 from shardwright_operator.build.revision import Revision
 from shardwright_operator.decide.children import attached_names, wanted_names
+from shardwright_operator.decide.decision import Delete
 from shardwright_operator.decide.drift import ABSENT, body_digest
 from shardwright_operator.observe.observed import Observed
 from shardwright_operator.observe.views import ChildKind, ResourceView, WriteNote
@@ -15,15 +16,17 @@ from shardwright_operator.status.report import Problem
 UNDONE_SHOWN = timedelta(seconds=30)
 """How long past its next attempt a fight over a field is shown: that attempt tells whether it goes on."""
 
-COLLECTED_WITHIN = timedelta(minutes=5)
+COLLECTED_WITHIN = timedelta(minutes=1)
 """Kubernetes removes what a deleted owner leaves within seconds, also after a restart of its controllers."""
-_PATIENCE = f"{COLLECTED_WITHIN // timedelta(minutes=1)} minutes"
+GONE_WITHIN = timedelta(minutes=5)
+"""After that a person has to see why it is still there."""
+_PATIENCE = f"{GONE_WITHIN // timedelta(minutes=1)} minutes"
 
 
 def conflicts(observed: Observed, resource: ResourceView, now: datetime) -> list[Problem]:
     """Objects that hold our children's names and are not ours. None is ever adopted or deleted."""
     problems = []
-    overdue = now >= conflict_deadline(resource, now)
+    overdue = now >= _told_since(resource, now) + GONE_WITHIN
     for child in observed.children.values():
         if child.owner_uid == resource.uid:
             continue
@@ -37,16 +40,10 @@ def conflicts(observed: Observed, resource: ResourceView, now: datetime) -> list
         elif not overdue:
             # Most likely of a resource of the same name that was just deleted, and about to go with it.
             text += "another owner; waiting until Kubernetes has removed it with that owner"
-        elif child.deleting:
+        else:
             text += (
                 f"another owner, and its deletion has not ended within {_PATIENCE}: see who has to act on "
                 "its metadata.finalizers, or rename this resource"
-            )
-        else:
-            text += (
-                f"another owner, which Kubernetes has not removed it with within {_PATIENCE}: delete it if "
-                "that owner is gone (then kube-controller-manager's garbage collector does not work), "
-                "or rename this resource"
             )
         problems.append(Problem(reason=Reason.NAME_CONFLICT, message=text, stalled=stalled))
     for note in observed.notes.values():
@@ -57,16 +54,40 @@ def conflicts(observed: Observed, resource: ResourceView, now: datetime) -> list
     return problems
 
 
-def conflict_deadline(resource: ResourceView, now: datetime) -> datetime:
-    """Until when a foreign child may be expected to go by itself: counted from the status that first told."""
+def left_behind(observed: Observed, resource: ResourceView, now: datetime) -> tuple[Delete, ...]:
+    """Deletions of what Kubernetes should have removed with an earlier resource of this name.
+
+    Its garbage collector misses the end of a resource that is made again under its name while its watch is
+    broken, as at a restart of the API server: it then sees one object that has changed, and what the earlier
+    one left would stay until kube-controller-manager starts anew. A child is known by the name of its owner,
+    and one name is held by one resource at a time.
+    """
+    if now < _told_since(resource, now) + COLLECTED_WITHIN:
+        return ()
+    why = f"it belongs to an earlier {KIND} of this name, and Kubernetes has not collected it"
+    return tuple(
+        Delete(kind=child.kind, name=child.name, uid=child.uid, why=why)
+        for child in observed.children.values()
+        if child.owner_uid not in {"", resource.uid} and not child.deleting
+    )
+
+
+def next_conflict_look_s(resource: ResourceView, now: datetime) -> float | None:
+    """Seconds until a conflict that lasts leads to something else; no event tells."""
+    times = (_told_since(resource, now) + wait for wait in (COLLECTED_WITHIN, GONE_WITHIN))
+    return min(((time - now).total_seconds() for time in times if time > now), default=None)
+
+
+def _told_since(resource: ResourceView, now: datetime) -> datetime:
+    """Since when the status has told of a conflict."""
     conditions = resource.status.get("conditions") or ()
     ready: Mapping[str, object] = next((c for c in conditions if c.get("type") == ConditionType.READY), {})
     if ready.get("reason") != Reason.NAME_CONFLICT or ready.get("status") != "False":
-        return now + COLLECTED_WITHIN
+        return now
     try:
-        return datetime.fromisoformat(str(ready.get("lastTransitionTime"))) + COLLECTED_WITHIN
+        return datetime.fromisoformat(str(ready.get("lastTransitionTime")))
     except ValueError:
-        return now + COLLECTED_WITHIN
+        return now
 
 
 def notes_that_matter(

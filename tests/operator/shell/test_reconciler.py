@@ -15,7 +15,14 @@ from shardwright_operator.cluster import (
     NotFoundError,
     UnavailableError,
 )
-from shardwright_operator.decide.decision import Decision, Event, EventType, PodClaim
+from shardwright_operator.decide.decision import (
+    Decision,
+    Delete,
+    Event,
+    EventType,
+    PodClaim,
+    ResourceClaim,
+)
 from shardwright_operator.observe.need import Need
 from shardwright_operator.observe.observed import Demand
 from shardwright_operator.observe.views import ChildKind, ClaimState, ClaimView, Key
@@ -197,6 +204,23 @@ async def test_a_destructive_step_rests_on_confirmed_beliefs(
             await world.reconciler.reconcile(KEY)
         assert world.cluster.writes() == []
         assert [p.uid for p in world.store.observe(KEY).pods] == ["old"]
+
+
+@pytest.mark.parametrize("holds", [pytest.param(True, id="the same"), pytest.param(False, id="made anew")])
+async def test_what_an_earlier_resource_left_goes_only_if_that_is_gone(world, *, holds: bool) -> None:
+    """To an operator that has missed a change of resources, the children of today's would look like that."""
+    live = world.make_resource()["metadata"]["uid"]
+    left = Delete(kind=ChildKind.SERVICE, name="llama", uid="s", why="left behind")
+    believed = live if holds else "another"
+    world.decide = lambda _observed: Decision(
+        confirm=(ResourceClaim(name="llama", uid=believed),), stages=((left,),)
+    )
+    if holds:
+        await world.reconciler.reconcile(KEY)
+    else:
+        with pytest.raises(RetryLaterError, match="another one by now"):
+            await world.reconciler.reconcile(KEY)
+    assert (KIND in world.distrusted) is not holds
 
 
 async def test_status_of_a_resource_that_was_made_anew_is_not_written(world) -> None:
