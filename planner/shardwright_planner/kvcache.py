@@ -131,10 +131,16 @@ def layer_spec(kind: LayerKind, tensor: int, element_bytes: float, cache_dtype: 
 
 
 class CacheTable:
-    """Cache layouts of one model and cache dtype by tensor size."""
+    """Cache layouts of one model and cache dtype by tensor size.
 
-    def __init__(self, model: ModelFacts, element_bytes: float, cache_dtype: str) -> None:
+    Without ``keeps_windows`` the engine lets layers with a window keep the whole sequence like all others.
+    """
+
+    def __init__(
+        self, model: ModelFacts, element_bytes: float, cache_dtype: str, *, keeps_windows: bool = True
+    ) -> None:
         self.model = model
+        self.keeps_windows = keeps_windows
         self.element_bytes = element_bytes
         self.cache_dtype = cache_dtype
         self._layouts: dict[int, CacheLayout] = {}
@@ -147,6 +153,13 @@ class CacheTable:
 
     def _made(self, tensor: int) -> CacheLayout:
         kinds = [layer_spec(kind, tensor, self.element_bytes, self.cache_dtype) for kind in self.model.kinds]
+        if not self.keeps_windows:
+            kinds = [
+                Spec(Retention.FULL, spec.token_bytes)
+                if spec and spec.retention is Retention.WINDOW
+                else spec
+                for spec in kinds
+            ]
         members: dict[Spec, list[int]] = {spec: [] for spec in kinds if spec is not None}
         lists = [None if spec is None else members[spec] for spec in kinds]
         for index, kind in enumerate(self.model.layers):

@@ -80,7 +80,8 @@ class Pins:
 class EngineOptions:
     """What the engine is told besides the sizes. None means: the engine's default, or the planner's choice.
 
-    ``version`` is major.minor of vLLM; its defaults and limits come from the engine table.
+    ``version`` is major.minor of vLLM; its defaults and limits come from the engine table. Without
+    ``keeps_windows`` (``--disable-hybrid-kv-cache-manager``) layers with a window cache the whole sequence.
     """
 
     version: str = "0.32"
@@ -91,6 +92,7 @@ class EngineOptions:
     max_num_seqs: int | None = None
     max_num_batched_tokens: int | None = None
     executor: Executor = Executor.MULTIPROCESSING
+    keeps_windows: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from shardwright_planner.engine import EngineFacts, find_engine
 from shardwright_planner.errors import PlanInputError
 from shardwright_planner.gpu import Gpu
-from shardwright_planner.model import ModelFacts
+from shardwright_planner.model import LinearAttention, Mamba, ModelFacts
 from shardwright_planner.quantization import online_quantization
 from shardwright_planner.request import EngineOptions, Executor, PlanRequest, Pool, ServiceLevel, Workload
 
@@ -40,6 +40,7 @@ class Setting:
     max_num_batched_tokens: int
     nic_bytes_per_s: float
     executor: Executor
+    keeps_windows: bool
 
     @property
     def context_tokens(self) -> int:
@@ -80,6 +81,7 @@ def settings(request: PlanRequest) -> tuple[Setting, ...]:
 def _setting(request: PlanRequest, model: ModelFacts, pool: Pool, engine: EngineFacts) -> Setting:
     _check_pool(pool)
     options = request.engine
+    _check_windows(model, options)
     dtype = _dtype(model, options, pool, engine)
     cache_dtype, cache_bytes = _cache(model, options, DTYPE_BYTES[dtype], pool.gpu)
     longest = request.workload.max_model_length or model.max_position
@@ -103,6 +105,7 @@ def _setting(request: PlanRequest, model: ModelFacts, pool: Pool, engine: Engine
         max_num_batched_tokens=options.max_num_batched_tokens or max(tokens, sequences),
         nic_bytes_per_s=node_bytes_per_s(pool),
         executor=options.executor,
+        keeps_windows=options.keeps_windows,
     )
 
 
@@ -226,6 +229,17 @@ def _check_lengths(request: PlanRequest) -> None:
             limit=f"{request.model.name} takes at most {request.model.max_position} tokens in all",
             remedy=f"use {request.model.max_position} or less",
         )
+
+
+def _check_windows(model: ModelFacts, options: EngineOptions) -> None:
+    if options.keeps_windows or not any(isinstance(k.mixer, Mamba | LinearAttention) for k in model.kinds):
+        return
+    raise PlanInputError(
+        field="engine.extraArgs",
+        value="--disable-hybrid-kv-cache-manager",
+        limit=f"{model.name} has recurrent layers, whose states vLLM keeps by that manager only",
+        remedy="leave it out",
+    )
 
 
 def _check_pool(pool: Pool) -> None:

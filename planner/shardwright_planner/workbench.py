@@ -28,7 +28,9 @@ class Workbench:
         self.setting = setting
         self.table = table or WeightTable(setting.model, setting.dtype_bytes, setting.engine)
         self.legality = legality or Legality(setting.model, setting.engine, setting.executor)
-        self.caches = CacheTable(setting.model, setting.cache_bytes, setting.cache_dtype)
+        self.caches = CacheTable(
+            setting.model, setting.cache_bytes, setting.cache_dtype, keeps_windows=setting.keeps_windows
+        )
 
     def at(self, service_level: ServiceLevel) -> "Workbench":
         """The same pool under another service level."""

@@ -248,6 +248,32 @@ def test_a_start_up_that_would_run_out_beside_its_utilization_does_not_fit():
     assert [started(0.90), started(0.95)] == [True, False]
 
 
+def test_without_the_manager_of_mixed_groups_windows_keep_everything():
+    # 36 layers, half of them with a window of 128 tokens, of 8 heads of 64 elements: one group of all layers.
+    kept = CacheTable(facts("openai/gpt-oss-120b"), 2.0, "auto").layout(1)
+    whole = CacheTable(facts("openai/gpt-oss-120b"), 2.0, "auto", keeps_windows=False).layout(1)
+    assert (kept.request_blocks(131_072) * 18, whole.request_blocks(131_072) * 36) == (8201 * 18, 8192 * 36)
+    assert whole.is_uniform
+    assert whole.block_bytes(0, 36) == 36 * 16 * 2 * 8 * 64 * 2
+    request = PlanRequest(
+        model=facts("openai/gpt-oss-120b"), pools=(Pool(gpu=find_gpu("H200"), gpus_per_node=8, nodes=1),)
+    )
+    without = replace(request, engine=EngineOptions(keeps_windows=False))
+    assert plan(request).slo_concurrency > 1.7 * plan(without).slo_concurrency
+
+
+def test_states_cannot_do_without_that_manager():
+    request = PlanRequest(
+        model=facts("Qwen/Qwen3-Next-80B-A3B-Instruct"),
+        pools=(Pool(gpu=find_gpu("H200"), gpus_per_node=8, nodes=1),),
+        engine=EngineOptions(keeps_windows=False),
+    )
+    with pytest.raises(
+        PlanInputError, match=r"extraArgs is '--disable-hybrid-kv-cache-manager', .*recurrent"
+    ):
+        plan(request)
+
+
 def test_kernels_are_counted_from_a_layer_s_parts():
     def per_layer(name):
         model = facts(name)

@@ -144,6 +144,18 @@ def check_extra_args(arguments: Iterable[str]) -> None:
             )
 
 
+def switched_on(arguments: Iterable[str], option: str) -> bool:
+    """Whether the arguments switch on an option without a value; the last word about it counts."""
+    on = False
+    for argument in arguments:
+        word, _, value = argument.replace("_", "-").partition("=")
+        if word == option:
+            on = value.lower() not in {"false", "0"}
+        elif word == option.replace("--", "--no-", 1):
+            on = False
+    return on
+
+
 def extra_args_rules() -> list[JsonDict]:
     """The same refusals in CEL, one rule for each advice so that the message names the way out."""
     head = "a.split('=')[0].split(' ')[0].replace('_', '-').replace('--no-', '--')"

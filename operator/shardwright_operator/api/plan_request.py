@@ -9,6 +9,7 @@ from difflib import get_close_matches
 from shardwright_operator.api.constants import Reason
 from shardwright_operator.api.engine_image import DEFAULT_IMAGE, engine_version
 from shardwright_operator.api.errors import SpecError, from_planner
+from shardwright_operator.api.extra_args import switched_on
 from shardwright_operator.api.model_spec import Dtype, KvCacheDtype
 from shardwright_operator.api.pod_spec import NetworkProfile
 from shardwright_operator.api.v1alpha1 import ModelDeploymentSpec
@@ -72,6 +73,7 @@ def plan_request(
             max_num_seqs=engine.max_num_seqs,
             max_num_batched_tokens=engine.max_num_batched_tokens,
             executor=engine.executor or Executor.MULTIPROCESSING,
+            keeps_windows=not switched_on(engine.extra_args or (), "--disable-hybrid-kv-cache-manager"),
         ),
     )
 

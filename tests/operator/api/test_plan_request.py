@@ -107,6 +107,26 @@ def test_everything_that_is_said_is_asked() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("words", "keeps"),
+    [
+        pytest.param([], True, id="nothing said"),
+        pytest.param(["--disable-hybrid-kv-cache-manager"], False, id="switched off"),
+        pytest.param(["--disable_hybrid_kv_cache_manager=true"], False, id="with a value"),
+        pytest.param(["--no-disable-hybrid-kv-cache-manager"], True, id="left on"),
+        pytest.param(
+            ["--disable-hybrid-kv-cache-manager", "--no-disable-hybrid-kv-cache-manager"],
+            True,
+            id="last word",
+        ),
+    ],
+)
+def test_an_engine_that_keeps_no_windows_is_planned_for(words: list[str], *, keeps: bool) -> None:
+    found = plan_request(parse_spec({"model": {"name": MODEL}, "engine": {"extraArgs": words}}), ())
+
+    assert found.engine.keeps_windows is keeps
+
+
 def test_auto_leaves_the_choice_to_the_planner() -> None:
     found = plan_request(parse_spec({"model": {"name": MODEL, "dtype": "auto", "kvCacheDtype": "auto"}}), ())
 
