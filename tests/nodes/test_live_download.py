@@ -10,7 +10,7 @@ import pytest
 
 from control_plane.waiting import wait_for
 from live_engine import TOPOLOGIES, Live, Models, Row
-from live_engine.deployment import CACHE_CLAIM, NAME, READY_TIMEOUT_S
+from live_engine.deployment import CACHE_CLAIM, NAME, PATIENCE_S, READY_TIMEOUT_S
 from real_nodes import RealCluster
 from real_nodes.network import GATEWAY
 from tiny_hub import HubModel, serving
@@ -29,6 +29,7 @@ def test_one_download_for_all_ranks(
 ) -> None:
     files = {path.name: path.read_bytes() for path in models.dense.folder.iterdir() if path.is_file()}
     files["notes/padding.bin"] = os.urandom(PADDING_BYTES)
+    del files["chat_template.jinja"]
     with serving(GATEWAY) as hub:
         hub.models[HUB_ID] = HubModel(files=files, revisions=("v1",), bytes_per_s=BYTES_PER_S)
         changes = {
@@ -60,6 +61,10 @@ def test_one_download_for_all_ranks(
             asked = len(hub.requests)
             deployment.wait_serving()
             note(Row(group=f"{GROUP}, downloaded", ready_s=time.monotonic() - began, tokens_equal=True))
+            measured = wait_for(
+                lambda: deployment.status.get("measured"), "the engine is measured", timeout_s=PATIENCE_S
+            )
+            assert measured["chatTemplate"] is False, "nobody brought a template along"
 
         # The padding comes in ranges if it has to begin anew; a whole file is asked for once.
         whole = Counter(path.rpartition("/")[2] for method, path, _ in hub.requests if method == "GET")

@@ -62,6 +62,7 @@ def _check_measured(deployment: LiveDeployment, topology: Topology) -> None:
         "kvBlockTokens": size,
         "maxModelLength": deployment.longest_request(),
     }
+    assert measured["chatTemplate"] is True
     # 64 MiB of cache for each rank are far from what the GPU of the plan would have.
     assert deployment.condition("PlanVerified") == ("False", "DiffersFromPlan")
     said = deployment.message("PlanVerified")
