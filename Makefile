@@ -16,7 +16,7 @@ export SHARDWRIGHT_TEST_KUBECONFIG := $(abspath $(KUBECONFIG))
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: chaos explore test-gitops help setup demo test test-engine test-engine-all nodes nodes-check parser engine-facts engine-requirements unit lint verify accuracy bench cluster-up cluster-down generate golden constraints clean
+.PHONY: chaos explore test-gitops help setup demo test test-engine test-engine-all live nodes nodes-check parser engine-facts engine-requirements unit lint verify accuracy bench cluster-up cluster-down generate golden constraints clean
 
 help:  ## show the targets
 	@echo 'Shardwright: plans and runs multi-node vLLM on Kubernetes. Targets:'
@@ -49,8 +49,7 @@ chaos: setup  ## a seeded storm on a real control plane, judged by its history: 
 explore: setup  ## the larger of the small worlds, explored whole: minutes
 	$(BIN)/pytest -m extended tests/operator/decide
 
-test-engine: parser nodes  ## what is rendered against a real vLLM: its parser, then a group on real nodes (root)
-	$(BIN)/pytest -m 'engine and not extended' tests/nodes
+test-engine: parser nodes live  ## what is rendered against a real vLLM: its parser, then a group on real nodes (root)
 
 test-engine-all: parser nodes  ## the same with every shape of group and every fault
 	$(BIN)/pytest -m engine tests/nodes
@@ -58,6 +57,9 @@ test-engine-all: parser nodes  ## the same with every shape of group and every f
 parser: setup
 	PYTHONPATH=tests/engine $(BIN)/python -m engine_environment setup
 	$(BIN)/pytest -m engine tests/engine
+
+live: setup
+	$(BIN)/pytest -m 'engine and not extended' tests/nodes
 
 nodes-check: setup  ## whether this machine can hold real nodes, and if not, why
 	$(NODES) check
