@@ -265,4 +265,5 @@ def _missing(room: Room, need: Need, gpu: str) -> str:
     gpus = "1 free GPU" if need.pod_gpus == 1 else f"{need.pod_gpus} free GPUs"
     lacking = (need.pods - there) * need.pod_gpus
     missing = "1 GPU is missing" if lacking == 1 else f"{lacking} GPUs are missing"
-    return f"{nodes} with {gpus} ({gpu}) each; {there} found, {missing}"
+    each = "" if need.pods == 1 else " each"
+    return f"{nodes} with {gpus} ({gpu}){each}; {there} found, {missing}"

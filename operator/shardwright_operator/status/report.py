@@ -153,10 +153,12 @@ def _readiness(findings: Findings, problems: Sequence[Problem]) -> tuple[bool, R
         return False, waiting.reason, f"group {waiting.index}: {waiting.message}"
     outdated = [g.index for g in wanted if not g.current]
     if outdated and findings.paused:
-        message = f"paused with {len(outdated)} groups on an older revision; set spec.rollout.paused to false"
+        count = "1 group" if len(outdated) == 1 else f"{len(outdated)} groups"
+        message = f"paused with {count} on an older revision; set spec.rollout.paused to false"
         return False, Reason.PAUSED, message
     if outdated:
-        message = f"{len(outdated)} groups still run an older revision"
+        message = "1 group still runs" if len(outdated) == 1 else f"{len(outdated)} groups still run"
+        message += " an older revision"
         if findings.holdup:
             message += f"; {findings.holdup}"
         return False, Reason.ROLLING_OUT, message

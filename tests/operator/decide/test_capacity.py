@@ -58,7 +58,7 @@ def test_of_two_that_want_the_same_nodes_one_runs_and_the_other_says_what_is_mis
     assert placed(world) == {"alpha": 2, "beta": 1}
     assert world.condition("Ready", "beta") == ("False", "WaitingForCapacity")
     assert message_of(world, "beta") == (
-        "group 0: needs 1 node with 8 free GPUs (H100-SXM-80GB) each; 0 found, 8 GPUs are missing; "
+        "group 0: needs 1 node with 8 free GPUs (H100-SXM-80GB); 0 found, 8 GPUs are missing; "
         "rank 1 (beta-0-worker-1) fits no node: 0/2 nodes are available: 2 Insufficient nvidia.com/gpu."
     )
     world.add_node("node-9")
