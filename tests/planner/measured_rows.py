@@ -151,6 +151,8 @@ def capacity_row(row: Row) -> CapacityRow:
     """
     if "spec decode" in row.get("notes", ""):
         raise Unscored("notes", "speculative decoding adds a model that no column describes")
+    if "low-confidence" in row.get("notes", ""):
+        raise Unscored("notes", "its own note calls the outcome of low confidence: the error was not read")
     version = _version(row.get("vllm_version", ""))
     model = _model(row.get("model_id", ""), "model_id")
     gpu = _gpu(row.get("gpu", ""), "gpu")

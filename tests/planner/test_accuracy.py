@@ -126,6 +126,7 @@ CHANGED = {
         ({"gpu_memory_utilization": "95"}, "gpu_memory_utilization", "no share from 0.05 to 1"),
         ({"vllm_version": "9.9.9"}, "vllm_version", "the known versions of vLLM are 0.6 to"),
         ({"kv_dtype": "int3"}, "kv_dtype", "is no cache dtype"),
+        ({"notes": "OOM? a low-confidence negative"}, "notes", "the error was not read"),
         ({"kv_tokens": "126,256", "max_num_seqs": "1024 (default)"}, None, None),
         ({"gpu_memory_utilization": "", "kv_tokens": "nan"}, None, None),
     ],
