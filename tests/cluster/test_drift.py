@@ -128,6 +128,21 @@ def test_an_edited_child_is_put_right_and_no_pod_restarts(
     assert deployment.uids() == uids
 
 
+@pytest.mark.parametrize("name", ["llama-0-leader", "llama-0-worker"])
+def test_a_set_that_somebody_scales_up_is_put_back_and_the_group_serves_on(
+    deployment: Deployed, name: str
+) -> None:
+    uids, api, namespace = deployment.uids(), deployment.api, deployment.namespace
+    api.patch(SETS, name, {"spec": {"replicas": 3}}, namespace)
+    wait_for(
+        lambda: api.get(SETS, name, namespace)["spec"]["replicas"] == 1 and deployment.uids() == uids,
+        f"{name} has the pods that it had",
+        detail=deployment.describe,
+    )
+    assert deployment.condition("Ready") == ("True", "GroupsReady")
+    assert (deployment.group["restarts"], deployment.group["readyMembers"]) == (0, 2)
+
+
 @pytest.mark.parametrize(
     ("resource", "name", "label"),
     [
