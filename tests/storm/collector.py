@@ -2,7 +2,9 @@
 
 The collector of kube-controller-manager follows objects by watches of its own. When one breaks, and a
 resource is deleted and made again under its name before it is back, the new watch shows one object that has
-changed, and what the old one left stays until the controller-manager starts anew.
+changed, and what the old one left stays until the controller-manager starts anew. In three storms everything
+that such a resource left, made long before its end, was collected in the seconds after that start, up to
+192 s late (Kubernetes 1.36, ``garbagecollector/graph_builder.go``: an update is never seen as an end).
 """
 
 import uuid

@@ -118,7 +118,7 @@ class Storm:
         grounds.git.stop()
         grounds.proxy.clear()
         grounds.keeper.calm()
-        # Its garbage collector backs off for minutes from what it could not do while the API server was away.
+        # Its garbage collector does not know of resources that were made again while its watches were broken.
         grounds.plane.restart("kube-controller-manager")
         wait_for_collector(grounds.api, NAMESPACE)
         wait_for(lambda: grounds.bring_nodes_back() or True, "the nodes are back", timeout_s=60)
