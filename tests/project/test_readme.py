@@ -44,7 +44,7 @@ def test_sample_of_a_lost_worker_is_what_the_demo_says() -> None:
         ready = world.status["conditions"][0]
         seen.append(f"groups {world.status['ready']}  {ready['reason']}: {ready['message']}")
     assert [line for line in map(_timeless, told) if line not in map(_timeless, seen)] == []
-    assert len(told) == 3
+    assert len(told) == 4
 
 
 def _timeless(line: str) -> str:
