@@ -90,8 +90,8 @@ class NetworkSpec(ApiRecord):
 
     profile: NetworkProfile | None = Field(
         default=None,
-        description="auto (when absent) lets NCCL choose; roce, infiniband and efa add what these need; "
-        "custom sets nothing.",
+        description="auto (when absent) lets NCCL, and UCX where KV caches are passed on, choose; "
+        "tcp keeps both off RDMA devices; roce, infiniband and efa add what these need; custom sets nothing.",
     )
     socket_interface: (
         Annotated[str, Field(min_length=1, max_length=128, pattern=INTERFACE_PATTERN)] | None
