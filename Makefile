@@ -85,8 +85,8 @@ verify: setup  ## generated files are up to date
 accuracy: setup  ## the planner against published measurements; CAPACITY=FILE LATENCY=FILE for others
 	$(BIN)/python tests/planner/accuracy.py $(if $(CAPACITY),--capacity $(CAPACITY)) $(if $(LATENCY),--latency $(LATENCY))
 
-bench: setup  ## figures as ratios measured in one run
-	PYTHONPATH=tests/cluster $(BIN)/python tests/cluster/bench.py
+bench: setup  ## figures as ratios measured in one run; RESOURCES=1000 for the operator beside many, ten minutes
+	PYTHONPATH=tests/cluster $(BIN)/python tests/cluster/bench.py $(if $(RESOURCES),--resources $(RESOURCES))
 
 cluster-up: setup  ## bring up a local control plane with simulated GPU nodes and keep it
 	@$(CLUSTER) up --path

@@ -67,6 +67,7 @@ class Assembly:
             cluster=cluster,
             store=self.store,
             enqueue=self.queue.add,
+            enqueue_patient=self.queue.add_patient,
             kinds=self.kinds,
             namespaces=settings.namespaces,
         )

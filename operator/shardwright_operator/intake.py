@@ -29,12 +29,15 @@ class Intake:
         cluster: Cluster,
         store: Store,
         enqueue: Callable[[Key], None],
+        enqueue_patient: Callable[[Key], None],
         kinds: Sequence[Kind],
         namespaces: Sequence[str],
     ) -> None:
+        """``enqueue`` asks for a pass over a resource with news; ``enqueue_patient`` for one without."""
         self._cluster = cluster
         self._store = store
         self._enqueue = enqueue
+        self._enqueue_patient = enqueue_patient
         self._kinds = kinds
         self._namespaces: Sequence[str | None] = tuple(namespaces) or (None,)
         self._distrusted: set[str] = set()
@@ -69,7 +72,7 @@ class Intake:
         for kind in self._kinds:
             await self._relist(kind)
         for key in self._store.keys():  # noqa: SIM118 - a method of its own, no mapping
-            self._enqueue(key)
+            self._enqueue_patient(key)
         self._listed_at = asyncio.get_running_loop().time()
 
     async def reread(self) -> None:
@@ -112,6 +115,8 @@ class Intake:
 
     async def _relist(self, kind: Kind) -> None:
         self._distrusted.discard(kind.kind)
+        # In the first LIST all is new, and so nothing is news.
+        enqueue = self._enqueue_patient if self._listed_at is None else self._enqueue
         uids: set[str] = set()
         versions: set[int] = set()
         try:
@@ -119,7 +124,8 @@ class Intake:
                 # A page at a time, since whole objects take many times the memory of what is kept of them.
                 async for page in self._cluster.list(kind.kind, namespace):
                     keys, seen = self._store.put_listed(kind.kind, page.items)
-                    self._enqueue_all(keys)
+                    for key in keys:
+                        enqueue(key)
                     uids |= seen
                     versions.add(page.version)
         except ClusterError:

@@ -36,12 +36,16 @@ class Backoff:
 
 
 class WorkQueue(Generic[K]):
-    """First come, first served among the ready keys. Lives in one event loop, whose clock it uses."""
+    """First come, first served among the ready keys, those apart that may wait until no other is ready.
+
+    Lives in one event loop, whose clock it uses.
+    """
 
     def __init__(self, *, backoff: Backoff | None = None, draw: Callable[[], float] = random.random) -> None:
         self._backoff = backoff or Backoff()
         self._draw = draw
         self._ready: deque[K] = deque()
+        self._patient: dict[K, None] = {}
         self._queued: set[K] = set()
         self._running: dict[K, float] = {}
         self._again: set[K] = set()
@@ -60,8 +64,20 @@ class WorkQueue(Generic[K]):
         if key in self._running:
             self._again.add(key)
         elif key not in self._queued:
+            self._patient.pop(key, None)
             self._queued.add(key)
             self._ready.append(key)
+            self._wake.set()
+
+    def add_patient(self, key: K) -> None:
+        """Run the key when no other is ready: nothing has happened to it that anybody knows of.
+
+        A look at all keys takes seconds when there are a thousand, and a loss must not wait behind it.
+        """
+        if key in self._running:
+            self.add(key)
+        elif not self._closed and key not in self._queued:
+            self._patient[key] = None
             self._wake.set()
 
     def add_after(self, key: K, delay_s: float) -> None:
@@ -96,15 +112,23 @@ class WorkQueue(Generic[K]):
     async def take(self) -> K | None:
         """The next key, marked as running; None when the queue is closed."""
         while not self._closed:
-            if self._ready:
-                key = self._ready.popleft()
-                self._queued.discard(key)
+            if self._ready or self._patient:
+                key = self._next()
                 self._due.pop(key, None)
                 self._running[key] = asyncio.get_running_loop().time()
                 return key
             self._wake.clear()
             await self._wake.wait()
         return None
+
+    def _next(self) -> K:
+        if self._ready:
+            key = self._ready.popleft()
+            self._queued.discard(key)
+        else:
+            key = next(iter(self._patient))
+            del self._patient[key]
+        return key
 
     def done(self, key: K) -> None:
         """The run of the key has ended, well or not."""
@@ -123,7 +147,7 @@ class WorkQueue(Generic[K]):
     @property
     def depth(self) -> int:
         """Keys that could run now if a worker were free."""
-        return len(self._ready)
+        return len(self._ready) + len(self._patient)
 
     @property
     def waiting(self) -> int:
@@ -177,6 +201,9 @@ async def work(
     """Run keys until the queue closes. Nothing that a run raises ends the worker."""
     loop = asyncio.get_running_loop()
     while (key := await queue.take()) is not None:
+        # A pass that writes nothing never waits: without this, a look at a thousand keys would be one long
+        # turn of the loop, in which no event came in and no Lease was renewed.
+        await asyncio.sleep(0)
         began = loop.time()
         error = ""
         try:

@@ -86,6 +86,49 @@ def test_keys_are_served_first_come_first_served_while_one_is_slow() -> None:
     assert run_virtually(main()) == ["slow", "a", "b", "c"]
 
 
+def test_keys_with_news_pass_those_that_are_only_looked_at_again() -> None:
+    async def main() -> list[str]:
+        queue = new_queue()
+        order: list[str] = []
+
+        async def reconcile(key: str) -> None:
+            order.append(key)
+            if key == "a":
+                queue.add("lost")
+                queue.add("c")
+
+        for key in "abc":
+            queue.add_patient(key)
+        queue.add("first")
+        queue.add_patient("first")
+        await run_for(queue, 1, 1, reconcile)
+        return order
+
+    assert run_virtually(main()) == ["first", "a", "lost", "c", "b"]
+
+
+def test_passes_that_never_wait_let_others_have_their_turn() -> None:
+    async def main() -> int:
+        queue = new_queue()
+        runs = 0
+
+        async def reconcile(_key: str) -> None:
+            nonlocal runs
+            runs += 1
+
+        for key in "abcdef":
+            queue.add_patient(key)
+        worker = asyncio.create_task(work(queue, reconcile))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        seen = runs
+        queue.close()
+        await worker
+        return seen
+
+    assert run_virtually(main()) == 1
+
+
 def test_add_after_keeps_the_earliest_time() -> None:
     async def main() -> list[float]:
         queue = new_queue()

@@ -102,7 +102,12 @@ async def test_a_default_that_a_newer_crd_adds_is_taken_up_after_a_moment(world)
 def guard(world) -> None:
     kinds = (kind_named("ModelDeployment"),)
     intake = Intake(
-        cluster=world.cluster, store=world.store, enqueue=lambda _key: None, kinds=kinds, namespaces=()
+        cluster=world.cluster,
+        store=world.store,
+        enqueue=lambda _key: None,
+        enqueue_patient=lambda _key: None,
+        kinds=kinds,
+        namespaces=(),
     )
     world.served.guard(reread=intake.reread, unedited_changes=lambda: world.store.unedited_changes)
 
