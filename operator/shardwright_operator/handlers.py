@@ -4,7 +4,7 @@ Only ``on.event`` is used. kopf's other handlers, timers and daemons keep their 
 finalizers of the user's resource, which fights GitOps and makes deletions hang when the operator is gone.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 import kopf
@@ -45,9 +45,16 @@ def make_registry(
             raise
         return kopf.AiohttpSession(server=server, aiohttp_session=session)
 
-    async def on_event(event: kopf.RawEvent, **_: Any) -> None:
-        # Returns nothing: kopf would write a returned value into the object's status.
-        deliver(event["object"], event["type"] == "DELETED")
+    def on_event_of(kind: Kind) -> Callable[..., Coroutine[Any, Any, None]]:
+        async def on_event(event: kopf.RawEvent, **_: Any) -> None:
+            # Returns nothing: kopf would write a returned value into the object's status.
+            body: Mapping[str, Any] = event["object"]
+            if kind.metadata_only:
+                # It says that it were a PartialObjectMetadata.
+                body = {**body, "kind": kind.plain_kind, "apiVersion": kind.api_version}
+            deliver(body, event["type"] == "DELETED")
+
+        return on_event
 
     async def cleanup(**_: Any) -> None:
         ending()
@@ -55,7 +62,7 @@ def make_registry(
     kopf.on.cleanup(registry=registry)(cleanup)
     kopf.on.login(registry=registry, retries=LOGIN_ATTEMPTS, backoff=2)(login)
     for kind in kinds:
-        kopf.on.event(kind.group, kind.version, kind.plural, registry=registry)(on_event)
+        kopf.on.event(kind.group, kind.version, kind.plural, registry=registry)(on_event_of(kind))
     return registry
 
 

@@ -27,6 +27,7 @@ CLOSING_S = 4.0
 _OK = 200
 _CLOSED = -1
 _TURN_S = 0.01
+_METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 _NOTHING = "metadata.name=_"
 """A field selector that matches no object, since no object can have that name."""
 
@@ -42,7 +43,7 @@ async def open_session(
         connector=_Connector(limit=0, ssl=True if context is None else context),
         headers={"Authorization": authorization} if authorization else None,
         proxy=connection.configuration.proxy,
-        middlewares=[_emptied(kinds, listed)],
+        middlewares=[_lessened(kinds, listed)],
     )
     return connection.server, session
 
@@ -79,26 +80,28 @@ def _is_open(each: socket.socket) -> bool:
     return each.fileno() != _CLOSED
 
 
-def _emptied(kinds: Sequence[Kind], listed: Listed) -> aiohttp.ClientMiddlewareType:
-    """Turn each LIST into one that no object matches, and report it."""
+def _lessened(kinds: Sequence[Kind], listed: Listed) -> aiohttp.ClientMiddlewareType:
+    """Turn each LIST into one that no object matches, and report it; let watches bring what is of use."""
 
     async def pass_on(
         request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType
     ) -> aiohttp.ClientResponse:
-        kind = None if "watch" in request.url.query else _kind_of(request.url.path, kinds)
+        kind = _kind_of(request.url.path, kinds)
         if kind is None:
+            return await send(request)
+        if "watch" in request.url.query:
+            if kind.metadata_only:
+                request.headers["Accept"] = _METADATA
             return await send(request)
         request.url = request.url.update_query(fieldSelector=_NOTHING)
         response = await send(request)
         if response.status == _OK:
-            listed(kind)
+            listed(kind.kind)
         return response
 
     return pass_on
 
 
-def _kind_of(path: str, kinds: Sequence[Kind]) -> str | None:
+def _kind_of(path: str, kinds: Sequence[Kind]) -> Kind | None:
     """By group and plural: there are PodGroups of two groups. A proxy may put a path of its own in front."""
-    return next(
-        (k.kind for k in kinds if path.endswith(f"/{k.plural}") and f"/{k.api_version}/" in path), None
-    )
+    return next((k for k in kinds if path.endswith(f"/{k.plural}") and f"/{k.api_version}/" in path), None)

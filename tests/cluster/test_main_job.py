@@ -156,9 +156,9 @@ def test_events_tell_the_story_in_order(api: Client, namespace: str, gpu_nodes: 
     wait_for(lambda: deployment.reasons()[-1:] == ["GroupsReady"], "the last event is posted")
     assert [(e["type"], e["reason"]) for e in deployment.events()] == [
         ("Normal", "Planned"),
-        ("Normal", "SLOMet"),
         ("Normal", "GroupsReady"),
     ]
+    assert deployment.message("SLOPredicted") in deployment.events()[0]["message"]
 
 
 def test_conditions_of_a_ready_resource_by_the_rules_of_kstatus(

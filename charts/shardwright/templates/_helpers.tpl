@@ -53,11 +53,15 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- define "shardwright.rules" -}}
 # Server-side apply is a patch, and a create when the object does not exist.
 - apiGroups: [""]
-  resources: [services, configmaps]
+  resources: [services]
   verbs: [list, watch, create, patch, delete]
+# Written once.
+- apiGroups: [""]
+  resources: [configmaps]
+  verbs: [list, watch, create, delete]
 - apiGroups: [batch]
   resources: [jobs]
-  verbs: [list, watch, create, patch, delete]
+  verbs: [list, watch, create, delete]
 - apiGroups: [apps]
   resources: [statefulsets, controllerrevisions]
   verbs: [list, watch, create, patch, delete]

@@ -37,6 +37,11 @@ from shardwright_operator.observe.projection import project_child
 from shardwright_operator.observe.store import Store
 from shardwright_operator.observe.views import GANG_KINDS, ChildKind, Key, ResourceView
 
+_WRITTEN_ONCE = frozenset({ChildKind.REVISION, ChildKind.CONFIG_MAP, ChildKind.JOB})
+"""Their content never changes, so a creation will do: it costs the server much less than an apply, and cannot
+merge into what stands. Of all others an apply must own each field from the first: one that only a creation
+had brought would stay when a later apply leaves it out."""
+
 FAULT_DELAY_S = 10.0
 """Before a status that the server refuses is written again: that is a defect, not a passing state."""
 
@@ -193,11 +198,13 @@ class Writer:
             )
 
     async def _send(self, write: Apply) -> Manifest:
-        """Apply; a Service that others have made invalid together with our fields is put right first.
+        """Create or apply; a Service that others have made invalid with our fields is put right first.
 
         An apply adds our port beside one that somebody renumbered, and the server then refuses two ports of
         one name. Other children have no such lists, or refuse for reasons that overwriting does not mend.
         """
+        if write.kind in _WRITTEN_ONCE and not write.owned:
+            return await self._cluster.create(write.manifest)
         try:
             return await self._cluster.apply(write.manifest, force=write.owned, uid=write.uid)
         except InvalidError:

@@ -32,6 +32,7 @@ _APPLY = "application/apply-patch+yaml"
 _JSON_PATCH = "application/json-patch+json"
 _MERGE_PATCH = "application/merge-patch+json"
 _JSON = "application/json"
+_METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 _KINDS_OF_SCHEMA = "x-kubernetes-group-version-kind"
 
 Meter = Callable[[str, str, int, float], None]
@@ -90,8 +91,11 @@ class ApiCluster:
         query = {"limit": str(LIST_PAGE)}
         if described.selector:
             query["labelSelector"] = described.selector
+        accept = _METADATA_LIST if described.metadata_only else _JSON
         while True:
-            answer = await self._request("list", kind, "GET", described.path(namespace), query=query)
+            answer = await self._request(
+                "list", kind, "GET", described.path(namespace), query=query, accept=accept
+            )
             metadata = answer.get("metadata") or {}
             version = str(metadata.get("resourceVersion") or "0")
             yield Page(
@@ -239,9 +243,10 @@ class ApiCluster:
         query: Mapping[str, str] | None = None,
         body: object = None,
         content_type: str = _JSON,
+        accept: str = _JSON,
     ) -> dict[str, Any]:
         url = f"{self._connection.server}{path}" + (f"?{urlencode(query)}" if query else "")
-        headers = {"Accept": _JSON, "User-Agent": self._user_agent, "Content-Type": content_type}
+        headers = {"Accept": accept, "User-Agent": self._user_agent, "Content-Type": content_type}
         authorization = await self._connection.authorization()
         if authorization:
             headers["Authorization"] = authorization
@@ -290,11 +295,12 @@ def _parsed(data: bytes) -> dict[str, Any]:
 
 
 def _trimmed(item: dict[str, Any], kind: str, api_version: str) -> Manifest:
-    """An item of a list with the kind that lists leave out, less what takes most of its memory."""
+    """An item of a list with its kind, which lists leave out, less what takes most of its memory."""
     metadata = item.get("metadata") or {}
     metadata.pop("managedFields", None)
     if kind == "Node":
         (item.get("status") or {}).pop("images", None)
-    item.setdefault("kind", kind)
-    item.setdefault("apiVersion", api_version)
+    # One that has its metadata only says that it were a PartialObjectMetadata.
+    item["kind"] = kind
+    item["apiVersion"] = api_version
     return item

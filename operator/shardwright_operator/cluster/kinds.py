@@ -26,6 +26,8 @@ class Kind:
     selector: str = ""
     """Label selector that the server filters watches and lists by."""
     watched: bool = True
+    metadata_only: bool = False
+    """Whether watches and lists bring no more of it than that."""
     gang: Gang | None = None
     """The gang scheduler whose kind it is: in use only where the operator was set up for that one."""
 
@@ -78,7 +80,8 @@ KINDS: tuple[Kind, ...] = (
         plural="poddisruptionbudgets",
         selector=_OURS,
     ),
-    Kind(kind="ConfigMap", group="", version="v1", plural="configmaps", selector=_OURS),
+    # Each holds the launcher, 65 kB, and is written once and never read.
+    Kind(kind="ConfigMap", group="", version="v1", plural="configmaps", selector=_OURS, metadata_only=True),
     Kind(kind="Job", group="batch", version="v1", plural="jobs", selector=_OURS),
     *(
         Kind(

@@ -29,7 +29,8 @@ class Cluster(Protocol):
     def list(self, kind: str, namespace: str | None) -> AsyncIterator[Page]:
         """All objects of a kind that carry our label (all, for kinds without one); None: all namespaces.
 
-        At least one page comes, which may be empty.
+        Those of a kind that is ``metadata_only`` have no more than that. At least one page comes, which may
+        be empty.
         """
         ...
 

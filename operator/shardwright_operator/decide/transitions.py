@@ -28,17 +28,20 @@ _QUIET = frozenset({Reason.STARTING, Reason.FORMING, Reason.SCALING_DOWN})
 def transition_events(
     old: Mapping[str, Any], new: Mapping[str, Any], *, told: Sequence[Event] = ()
 ) -> Iterator[Event]:
-    """An Event for each condition whose status or reason has changed, less what was told already."""
+    """An Event for each condition whose status or reason has changed, less what was told already.
+
+    A plan that is expected to meet its service level is one piece of news, not two.
+    """
     before = {c.get("type"): c for c in old.get("conditions") or ()}
+    after = {c["type"]: c for c in new.get("conditions") or ()}
+    news = [after[t] for t in _TOLD if t in after and _state(after[t]) != _state(before.get(t))]
     messages: set[str] = set()
     reasons = {event.reason for event in told}
-    for type_ in _TOLD:
-        now = next((c for c in new.get("conditions") or () if c["type"] == type_), None)
-        if now is None or (now["status"], now["reason"]) == _state(before.get(type_)):
+    for now in _joined(news):
+        type_, is_ready = now["type"], now["type"] == ConditionType.READY
+        if is_ready and now["status"] != "True" and now["reason"] in _QUIET:
             continue
-        if type_ is ConditionType.READY and now["status"] != "True" and now["reason"] in _QUIET:
-            continue
-        if now["message"] in messages or (type_ is ConditionType.READY and now["reason"] in reasons):
+        if now["message"] in messages or (is_ready and now["reason"] in reasons):
             continue
         messages.add(now["message"])
         bad = (type_, now["status"]) in _BAD
@@ -56,6 +59,17 @@ def chat_refused(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Eve
             "put one into a ConfigMap and name it in spec.model.chatTemplateRef"
         )
         yield Event(type=EventType.WARNING, reason=str(Reason.NO_CHAT_TEMPLATE), message=text)
+
+
+def _joined(news: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+    """The news; that a plan is accepted and expected to meet its service level is one and not two."""
+    turns = {(condition["type"], condition["status"]): condition for condition in news}
+    planned = turns.get((ConditionType.PLAN_ACCEPTED, "True"))
+    met = turns.get((ConditionType.SLO_PREDICTED, "True"))
+    if planned is None or met is None:
+        return news
+    whole = {**planned, "message": f"{planned['message'].rstrip('.')}; {met['message']}"}
+    return [whole if condition is planned else condition for condition in news if condition is not met]
 
 
 def arrivals(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Event]:

@@ -67,6 +67,28 @@ def test_the_group_has_each_rank_once_and_the_plan_s_gpus(world: SimulatedWorld)
     assert world.condition("Ready") == ("True", "GroupsReady")
 
 
+@pytest.mark.parametrize(
+    ("time_per_token", "told"),
+    [
+        pytest.param("150ms", [("Normal", "Planned"), ("Normal", "GroupsReady")], id="met: one event"),
+        pytest.param(
+            "1ms",
+            [("Normal", "Planned"), ("Warning", "SLOMissed"), ("Normal", "GroupsReady")],
+            id="missed: a warning of its own",
+        ),
+    ],
+)
+def test_events_of_a_start_tell_of_the_plan_and_its_prospect(
+    time_per_token: str, told: list[tuple[str, str]]
+) -> None:
+    slo = {**LLAMA_405B["slo"], "timePerOutputToken": time_per_token}
+    world = SimulatedWorld({**LLAMA_405B, "slo": slo})
+    world.settle()
+    assert [(event.type, event.reason) for event in world.events] == told
+    prospect = next(c["message"] for c in world.status["conditions"] if c["type"] == "SLOPredicted")
+    assert [event.reason for event in world.events if prospect in event.message] == [told[-2][1]]
+
+
 def test_a_model_that_fits_one_gpu_has_no_worker_set(small: SimulatedWorld) -> None:
     assert sorted(small.of_kind("StatefulSet")) == ["llama-0-leader"]
     assert small.status["plan"]["gpusPerReplica"] == 1

@@ -83,6 +83,31 @@ async def test_a_foreign_object_is_told_from_a_stale_view(world, make_service, m
     assert (ChildKind.SERVICE, "ours") in world.observed[-1].children
 
 
+async def test_what_is_written_once_is_created_and_never_merges_into_what_stands(
+    world, make_service, make_apply
+) -> None:
+    uid = world.make_resource()["metadata"]["uid"]
+
+    def config(name: str, owner: str) -> dict[str, Any]:
+        return {**make_service(name, owner), "kind": "ConfigMap"}
+
+    world.cluster.seed(config("theirs", "another-uid"))
+    world.cluster.seed(config("ours", uid))
+    for name in ("new", "theirs", "ours"):
+        write = make_apply(config(name, uid))
+        world.decide = lambda _observed, write=write: Decision(stages=((write,),))
+        if name == "new":
+            await world.reconciler.reconcile(KEY)
+            continue
+        with pytest.raises(RetryLaterError):
+            await world.reconciler.reconcile(KEY)
+    assert world.cluster.writes() == [("create", "ConfigMap", name) for name in ("new", "theirs", "ours")]
+    assert {name for (_, name), note in world.ledger.of(KEY).items() if note.foreign} == {"theirs"}
+    world.decide = lambda _observed: Decision()
+    await world.reconciler.reconcile(KEY)
+    assert set(world.observed[-1].children) == {(ChildKind.CONFIG_MAP, name) for name in ("new", "ours")}
+
+
 async def test_a_write_to_an_object_that_was_made_anew_repairs_the_store(
     world, make_service, make_apply
 ) -> None:
