@@ -9,14 +9,15 @@ once, whole, each with a queue and a task (with 200 resources that was half of t
 
 import asyncio
 import socket
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any, cast
 
 import aiohttp
 from aiohttp.connector import AddrInfoType
 
 from shardwright_operator.cluster import Kind
 from shardwright_operator.cluster.connection import connect
+from shardwright_operator.cluster.managed_fields import without_managed_fields
 
 Listed = Callable[[str], None]
 """Told of the kind of each LIST that a watch makes, when it has been answered."""
@@ -92,7 +93,10 @@ def _lessened(kinds: Sequence[Kind], listed: Listed) -> aiohttp.ClientMiddleware
         if "watch" in request.url.query:
             if kind.metadata_only:
                 request.headers["Accept"] = _METADATA
-            return await send(request)
+            response = await send(request)
+            if kind.managed_fields_last and response.status == _OK:
+                response.content = cast("aiohttp.StreamReader", _WithoutManagedFields(response.content))
+            return response
         request.url = request.url.update_query(fieldSelector=_NOTHING)
         response = await send(request)
         if response.status == _OK:
@@ -100,6 +104,25 @@ def _lessened(kinds: Sequence[Kind], listed: Listed) -> aiohttp.ClientMiddleware
         return response
 
     return pass_on
+
+
+class _WithoutManagedFields:
+    """A watch's stream of lines, as kopf reads it."""
+
+    def __init__(self, content: aiohttp.StreamReader) -> None:
+        self._content = content
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._content, name)
+
+    async def iter_chunked(self, size: int) -> AsyncIterator[bytes]:
+        rest = b""
+        async for chunk in self._content.iter_chunked(size):
+            *lines, rest = (rest + chunk).split(b"\n")
+            if lines:
+                yield b"".join(without_managed_fields(line) + b"\n" for line in lines)
+        if rest:
+            yield rest
 
 
 def _kind_of(path: str, kinds: Sequence[Kind]) -> Kind | None:

@@ -5,7 +5,7 @@ the pods of standing revisions keep theirs, and a running pod's files never chan
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from importlib import resources
 from typing import Any
 
@@ -44,7 +44,12 @@ def files() -> Mapping[str, str]:
 
 def config_name(owner: Owner) -> str:
     """Name of the ConfigMap with this operator's launcher."""
-    return names.launcher_config(owner.name, digest(dict(files())))
+    return names.launcher_config(owner.name, _digest(tuple(files().items())))
+
+
+@lru_cache(maxsize=1)
+def _digest(sources: tuple[tuple[str, str], ...]) -> str:
+    return digest(dict(sources))
 
 
 def launcher_config(owner: Owner, name: str) -> Manifest:

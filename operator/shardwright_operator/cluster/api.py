@@ -21,6 +21,7 @@ from shardwright_operator.cluster.errors import (
     error_from_answer,
 )
 from shardwright_operator.cluster.kinds import kind_named
+from shardwright_operator.cluster.managed_fields import without_managed_fields
 from shardwright_operator.cluster.protocol import Manifest, Page
 
 REQUEST_TIMEOUT_S = 30.0
@@ -41,6 +42,10 @@ Meter = Callable[[str, str, int, float], None]
 
 WriteTime = Callable[[], float]
 """Seconds for which this process may change anything from this moment; 0 when it may not."""
+
+
+def _whole(text: bytes) -> bytes:
+    return text
 
 
 def _unmetered(_verb: str, _kind: str, _code: int, _seconds: float) -> None:
@@ -94,7 +99,13 @@ class ApiCluster:
         accept = _METADATA_LIST if described.metadata_only else _JSON
         while True:
             answer = await self._request(
-                "list", kind, "GET", described.path(namespace), query=query, accept=accept
+                "list",
+                kind,
+                "GET",
+                described.path(namespace),
+                query=query,
+                accept=accept,
+                cut=without_managed_fields if described.managed_fields_last else _whole,
             )
             metadata = answer.get("metadata") or {}
             version = str(metadata.get("resourceVersion") or "0")
@@ -244,6 +255,7 @@ class ApiCluster:
         body: object = None,
         content_type: str = _JSON,
         accept: str = _JSON,
+        cut: Callable[[bytes], bytes] = _whole,
     ) -> dict[str, Any]:
         url = f"{self._connection.server}{path}" + (f"?{urlencode(query)}" if query else "")
         headers = {"Accept": accept, "User-Agent": self._user_agent, "Content-Type": content_type}
@@ -266,7 +278,7 @@ class ApiCluster:
             raise UnavailableError(f"{method} {path}: {type(error).__name__}: {error}") from error
         finally:
             self._meter(verb, kind, status, time.monotonic() - began)
-        answer = _parsed(data)
+        answer = _parsed(cut(data))
         if 200 <= status < 300:
             return answer
         if status == 401:

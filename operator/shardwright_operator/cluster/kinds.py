@@ -32,6 +32,12 @@ class Kind:
     """The gang scheduler whose kind it is: in use only where the operator was set up for that one."""
 
     @property
+    def managed_fields_last(self) -> bool:
+        """Whether its metadata end with managed fields, and more follows: so with whole built-in objects."""
+        built_in = "." not in self.group or self.group.endswith(".k8s.io")
+        return built_in and not self.metadata_only
+
+    @property
     def plain_kind(self) -> str:
         """As it stands in a manifest."""
         return self.kind.partition(".")[0]

@@ -1,11 +1,13 @@
 """The watches' session asks LISTs for their version alone, and tells of them; and no watch ends unseen."""
 
 import asyncio
+import json
 import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,7 @@ from shardwright_operator.cluster import KINDS
 from shardwright_operator.watch_session import open_session
 from shardwright_operator.watching import WatchThread
 
+METADATA_ALONE = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 EMPTY = {"items": [], "metadata": {"resourceVersion": "7"}}
 
 
@@ -36,6 +39,20 @@ def write_kubeconfig(folder: Path, server: str, authority: Path | None = None) -
         )
     )
     return kubeconfig
+
+
+@asynccontextmanager
+async def served(
+    answer: Callable[[web.Request], Awaitable[web.StreamResponse]], folder: Path
+) -> AsyncIterator[str]:
+    """An API server that answers everything so; its kubeconfig."""
+    application = web.Application()
+    application.router.add_get("/{tail:.*}", answer)
+    runner = web.AppRunner(application)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    yield str(write_kubeconfig(folder, f"http://127.0.0.1:{runner.addresses[0][1]}"))
+    await runner.cleanup()
 
 
 @pytest.mark.parametrize(
@@ -64,20 +81,45 @@ async def test_lists_bring_nothing_and_are_told(
         selectors.append(request.query.get("fieldSelector"))
         return web.json_response(EMPTY, status=status)
 
-    application = web.Application()
-    application.router.add_get("/{tail:.*}", answer)
-    runner = web.AppRunner(application)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    kubeconfig = write_kubeconfig(tmp_path, f"http://127.0.0.1:{runner.addresses[0][1]}")
     heard: list[str] = []
-    server, session = await open_session(KINDS, str(kubeconfig), heard.append)
-    async with session, session.get(server + path) as response:
-        await response.read()
-    await runner.cleanup()
+    async with served(answer, tmp_path) as kubeconfig:
+        server, session = await open_session(KINDS, kubeconfig, heard.append)
+        async with session, session.get(server + path) as response:
+            await response.read()
     assert heard == told
     is_list = "watch" not in path and path != "/apis/apps/v1"
     assert selectors == ["metadata.name=_" if is_list else None]
+
+
+@pytest.mark.parametrize(
+    ("path", "accepted", "kept"),
+    [
+        pytest.param("/api/v1/pods", "*/*", False, id="whole objects come without managed fields"),
+        pytest.param("/api/v1/configmaps", METADATA_ALONE, True, id="of some kinds metadata are asked for"),
+        pytest.param("/apis/shardwright.dev/v1alpha1/modeldeployments", "*/*", True, id="defined kinds"),
+    ],
+)
+async def test_watches_bring_what_is_of_use(tmp_path: Path, path: str, accepted: str, kept: bool) -> None:
+    metadata = '{"name":"a","managedFields":[{"manager":"m"}]}'
+    line = f'{{"type":"ADDED","object":{{"metadata":{metadata},"spec":{{}}}}}}\n'.encode()
+    headers: list[str] = []
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        headers.append(request.headers["Accept"])
+        stream = web.StreamResponse()
+        await stream.prepare(request)
+        for part in (line[:70], line[70:] + line[:9], line[9:]):
+            await stream.write(part)
+            await asyncio.sleep(0)
+        return stream
+
+    async with served(answer, tmp_path) as kubeconfig:
+        server, session = await open_session(KINDS, kubeconfig, lambda _kind: None)
+        async with session, session.get(f"{server}{path}?watch=true") as response:
+            read = b"".join([chunk async for chunk in response.content.iter_chunked(1024)])
+    assert headers == [accepted]
+    events = [json.loads(each) for each in read.splitlines()]
+    assert ["managedFields" in event["object"]["metadata"] for event in events] == [kept, kept]
 
 
 async def test_watching_ends_when_kopf_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
