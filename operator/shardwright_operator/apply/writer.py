@@ -37,10 +37,12 @@ from shardwright_operator.observe.projection import project_child
 from shardwright_operator.observe.store import Store
 from shardwright_operator.observe.views import GANG_KINDS, ChildKind, Key, ResourceView
 
-_WRITTEN_ONCE = frozenset({ChildKind.REVISION, ChildKind.CONFIG_MAP, ChildKind.JOB})
-"""Their content never changes, so a creation will do: it costs the server much less than an apply, and cannot
-merge into what stands. Of all others an apply must own each field from the first: one that only a creation
-had brought would stay when a later apply leaves it out."""
+_WRITTEN_ONCE = frozenset({ChildKind.CONFIG_MAP, ChildKind.JOB})
+"""Nothing of them ever changes, so a creation will do: it costs the server half of an apply, and cannot merge
+into what stands. Of others an apply must own each field from the first: one that only a creation had brought
+would stay when a later apply leaves it out. Neither may a ControllerRevision be created: the server keeps its
+data as the bytes that came, and takes the order of keys in any later patch, also that of the garbage
+collector that orphans it, for a change of what must not change."""
 
 FAULT_DELAY_S = 10.0
 """Before a status that the server refuses is written again: that is a defect, not a passing state."""
