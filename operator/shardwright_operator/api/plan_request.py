@@ -31,6 +31,8 @@ from shardwright_planner.catalogue import find_model, model_names
 from shardwright_planner.config import model_from_config
 
 DECLARED_POOL = "declared"
+WITHOUT_WINDOWS = "--disable-hybrid-kv-cache-manager"
+"""vLLM's argument by which layers with a window cache the whole sequence."""
 BYTES_PER_S_OF_GBPS = 1e9 / 8
 
 _DEFAULT_LOAD = Workload()
@@ -73,7 +75,7 @@ def plan_request(
             max_num_seqs=engine.max_num_seqs,
             max_num_batched_tokens=engine.max_num_batched_tokens,
             executor=engine.executor or Executor.MULTIPROCESSING,
-            keeps_windows=not switched_on(engine.extra_args or (), "--disable-hybrid-kv-cache-manager"),
+            keeps_windows=not switched_on(engine.extra_args or (), WITHOUT_WINDOWS),
         ),
     )
 

@@ -186,10 +186,11 @@ def status_schema() -> Schema:
 
 
 def cut_to_bounds(status: Mapping[str, Any]) -> dict[str, Any]:
-    """The status with every list and text cut to what its schema allows, so that no write is refused.
+    """The status with each list, text and count cut to what its schema allows, so that no write is refused.
 
     A refused status write would hide the very condition that has too much to say. Texts that lose their end
-    say so with three dots; of keyed lists only the first item of each key stays.
+    say so with three dots; of keyed lists only the first item of each key stays. Some counts are told by
+    pods, which may tell anything.
     """
     cut = _cut(status, status_schema())
     assert isinstance(cut, dict)  # noqa: S101  a mapping comes back as one
@@ -207,6 +208,8 @@ def _cut(value: Any, schema: Schema) -> Any:
     if isinstance(value, (list, tuple)):
         items = [_cut(item, schema.get("items", {})) for item in value]
         return _unique(items, schema.get(LIST_MAP_KEYS, ()))[: schema.get("maxItems", len(items))]
+    if isinstance(value, int) and not isinstance(value, bool):
+        return max(schema.get("minimum", value), min(schema.get("maximum", value), value))
     return value
 
 

@@ -14,6 +14,7 @@ from shardwright_operator.api.constants import Role
 from shardwright_operator.api.v1alpha1 import ModelDeploymentSpec
 from shardwright_operator.build.command import DRAIN_S, LEADER_ADDRESS, NODE_RANK
 from shardwright_operator.build.digest import digest
+from shardwright_operator.build.one_file import one_file
 from shardwright_operator.build.owner import Manifest, Owner, metadata
 from shardwright_operator.build.ports import Ports
 from shardwright_operator.build.resources import process_memory_bytes, shared_memory_bytes
@@ -57,13 +58,17 @@ def launcher_config(owner: Owner, name: str) -> Manifest:
 
     The name may be one of an older launcher, whose ConfigMap somebody has deleted: its pods are then better
     off with the newer one, which takes the same options, than waiting for a file that nobody has any more.
+    Their volumes name the files that the older one had, so that they get all of the newer one in its program.
     """
+    texts = dict(files())
+    if name != config_name(owner):
+        texts[PROGRAM] = one_file(texts, PROGRAM)
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": metadata(owner, name),
         "immutable": True,
-        "data": {_key(path): text for path, text in files().items()},
+        "data": {_key(path): text for path, text in texts.items()},
     }
 
 

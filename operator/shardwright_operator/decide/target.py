@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 from shardwright_operator.api.constants import Reason
 from shardwright_operator.api.engine_image import DEFAULT_IMAGE, engine_image
 from shardwright_operator.api.errors import SpecError, from_planner
-from shardwright_operator.api.plan_request import node_rdma, plan_request
+from shardwright_operator.api.extra_args import switched_on
+from shardwright_operator.api.plan_request import WITHOUT_WINDOWS, node_rdma, plan_request
 from shardwright_operator.api.v1alpha1 import ModelDeploymentSpec
 from shardwright_operator.build.command import EVERY_ADDRESS
 from shardwright_operator.build.digest import digest
@@ -82,6 +83,9 @@ def choose_target(
         wish = plan_request(spec, (), default_image=default_image)
         inputs = _plan_inputs(spec, wish)
         pinned = next((r for r in stored if r.plan_inputs == inputs), None)
+        if pinned is None and not wish.engine.keeps_windows:
+            pinned = _planned_with_windows(spec, wish, stored)
+            inputs = inputs if pinned is None else pinned.plan_inputs
         if pinned is not None and (serving or _can_run(pinned, spec, observed)):
             chosen = pinned.plan
         else:
@@ -123,6 +127,30 @@ def _plan_inputs(spec: ModelDeploymentSpec, wish: PlanRequest) -> str:
     rdma = node_rdma(spec)
     network = [spec.network.node_bandwidth_gbps, *(() if rdma is None else (rdma,))]
     return digest([input_hash(wish), spec.hardware.to_wire(), *network])
+
+
+def _planned_with_windows(
+    spec: ModelDeploymentSpec, wish: PlanRequest, stored: Sequence[Revision]
+) -> Revision | None:
+    """The revision of these inputs by an operator that planned with windows whatever the arguments said.
+
+    Its pods have the argument, so that nobody has edited that since: its groups must not start anew for a
+    newer operator's better account.
+    """
+    inputs = _plan_inputs(spec, replace(wish, engine=replace(wish.engine, keeps_windows=True)))
+    return next(
+        (
+            revision
+            for revision in stored
+            if revision.plan_inputs == inputs and switched_on(_arguments(revision), WITHOUT_WINDOWS)
+        ),
+        None,
+    )
+
+
+def _arguments(revision: Revision) -> list[str]:
+    containers = revision.leader_template.get("spec", {}).get("containers") or ()
+    return [argument for container in containers for argument in container.get("args") or ()]
 
 
 def _can_run(revision: Revision, spec: ModelDeploymentSpec, observed: Observed) -> bool:

@@ -53,6 +53,14 @@ def test_one_item_per_key() -> None:
     assert [c["message"] for c in cut["conditions"]] == ["first"]
 
 
+def test_counts_that_a_pod_made_up_are_cut() -> None:
+    told = {"bytesDownloaded": 10**17, "percent": -1, "failures": 2}
+
+    cut = cut_to_bounds({"model": {"download": told}})
+
+    assert cut["model"]["download"] == {"bytesDownloaded": 2**53, "percent": 0, "failures": 2}
+
+
 texts = st.text(max_size=2000)
 failures = st.fixed_dictionaries(
     {"time": texts, "reason": texts}, optional={"message": texts, "pod": texts, "terminationMessage": texts}

@@ -1,5 +1,7 @@
 """The launcher's place in a pod: its words before the engine's, its files, and the way to do without."""
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -96,6 +98,38 @@ def test_all_sources_are_mounted_where_python_looks(owner: Owner, monkeypatch: p
     assert sum(map(len, config["data"].values())) < 100_000, (
         "a ConfigMap may hold 1 MiB, etcd would thank for less"
     )
+
+
+def test_pods_with_an_older_launcher_s_files_run_the_newer_one(
+    owner: Owner, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A deleted ConfigMap comes back under its name; the pods' volumes name what the older one had."""
+    monkeypatch.undo()
+    launcher.files.cache_clear()
+    config = launcher.launcher_config(owner, "llama-launcher-0123456789")
+    newer = "shardwright_operator/launcher/start.py"
+    for item in launcher.launcher_volume(owner)["configMap"]["items"]:
+        if item["path"] != newer:
+            file = tmp_path / item["path"]
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(config["data"][item["key"]])
+    command = [
+        sys.executable,
+        "-I",
+        "-S",
+        "launcher.py",
+        "--termination-log",
+        "last",
+        "--",
+        "sh",
+        "-c",
+        "exit 3",
+    ]
+
+    found = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+
+    assert (found.returncode, found.stderr.count("Traceback")) == (3, 0), found.stderr
+    assert sum(map(len, config["data"].values())) < 200_000
 
 
 def test_name_follows_the_content(owner: Owner, monkeypatch: pytest.MonkeyPatch) -> None:

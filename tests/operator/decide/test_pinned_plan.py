@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from simulated_world import SimulatedWorld
 
 LLAMA_405B: dict[str, Any] = {
@@ -24,6 +26,10 @@ def told(world: SimulatedWorld) -> list[str]:
     return [text for text in world.status["plan"]["warnings"] if "RDMA" in text]
 
 
+def uids(world: SimulatedWorld) -> set[str]:
+    return {pod["metadata"]["uid"] for pod in world.pods.values()}
+
+
 def test_an_edit_of_the_network_alone_changes_what_the_plan_says_of_it() -> None:
     absent, assumed = told(start(TCP)), told(start(ROCE))
     assert absent[0].startswith("RDMA is absent")
@@ -44,3 +50,54 @@ def test_a_profile_that_says_nothing_of_rdma_keeps_the_plan() -> None:
     world.edit(lambda spec: spec.update(network={"profile": "auto", "socketInterface": "eth1"}))
     world.settle()
     assert world.status["plan"] == plan
+
+
+GPT_OSS: dict[str, Any] = {
+    "model": {"name": "openai/gpt-oss-120b"},
+    "workload": {"inputTokens": 60000, "outputTokens": 1000},
+    "slo": {"concurrency": 64},
+}
+WITHOUT_WINDOWS = {"extraArgs": ["--disable-hybrid-kv-cache-manager"]}
+
+
+def test_a_newer_operator_s_account_of_windows_moves_no_group_that_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = SimulatedWorld({**GPT_OSS, "engine": WITHOUT_WINDOWS})
+    with monkeypatch.context() as older:
+        older.setattr("shardwright_operator.api.plan_request.switched_on", lambda *_: False)
+        world.settle()
+    before = (world.status["revision"], world.status["plan"], uids(world))
+    world.writes.clear()
+
+    world.restart_operator()
+    world.settle()
+    assert (world.status["revision"], world.status["plan"], uids(world), world.writes) == (*before, [])
+
+    fresh = SimulatedWorld({**GPT_OSS, "engine": WITHOUT_WINDOWS})
+    fresh.settle()
+    assert fresh.status["plan"] != before[1], "else nothing was shown"
+
+
+def test_an_older_account_of_windows_stays_through_an_edit_of_something_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = SimulatedWorld({**GPT_OSS, "engine": WITHOUT_WINDOWS})
+    with monkeypatch.context() as older:
+        older.setattr("shardwright_operator.api.plan_request.switched_on", lambda *_: False)
+        world.settle()
+    plan = world.status["plan"]
+
+    world.edit(lambda spec: spec["engine"].update(env=[{"name": "A", "value": "b"}]))
+    world.settle()
+    assert world.status["plan"] == plan
+
+
+def test_windows_that_an_edit_gives_up_are_planned_for() -> None:
+    world = SimulatedWorld(GPT_OSS)
+    world.settle()
+    plan = world.status["plan"]
+
+    world.edit(lambda spec: spec.update(engine=WITHOUT_WINDOWS))
+    world.settle()
+    assert world.status["plan"] != plan
