@@ -203,22 +203,27 @@ class Admission:
         """The room that is left when these demands, and groups let in before, are met as far as they can be.
 
         A group that is held back and does not fit takes nothing: smaller ones may pass it, but those of a
-        lower priority. Pods that have found no node for long evidently cannot use what is free.
+        lower priority. Pods that have found no node for long evidently cannot use what is free, and what is
+        kept for the next groups of their resource would lie idle for as long as they wait.
         """
         room = _room(capacity)
         ours = tuple(self._let_in.values())
         if _is_plenty(room, [*(demand.need for demand in demands), *ours, need]):
             return room
+        in_vain = {demand.key for demand in demands if self._waits_in_vain(demand)}
         for demand in sorted(demands, key=self._turn):
             theirs = demand.need
-            in_vain = demand.since is not None and self._now - demand.since > timedelta(seconds=RELEASE_S)
-            reserves = self._priority_of(demand.need.scheduling) > self._priority
+            reserves = self._priority_of(theirs.scheduling) > self._priority and demand.key not in in_vain
             held_for = not demand.admitted and (reserves or room.fits(theirs))
-            if (demand.admitted and not in_vain) or held_for:
+            if (demand.admitted and not self._waits_in_vain(demand)) or held_for:
                 room = room.less(theirs)
         for own in ours:
             room = room.less(own)
         return room
+
+    def _waits_in_vain(self, demand: Demand) -> bool:
+        """Whether pods that were made have found no node for long."""
+        return demand.since is not None and self._now - demand.since > timedelta(seconds=RELEASE_S)
 
     def _name(self, demand: Demand) -> str:
         if demand.key == self._observed.key:

@@ -72,6 +72,24 @@ def test_what_a_held_group_of_a_higher_priority_waits_for_is_not_taken_by_a_smal
     assert ready(world) == ["first", "second", "small"]
 
 
+class WithoutMemory(SimulatedWorld):
+    """The scheduler finds no node for the pods of ``first``, and not for want of GPUs."""
+
+    def _takes(self, node: dict[str, Any], pod: dict[str, Any]) -> bool:
+        return not pod["metadata"]["name"].startswith("first-") and super()._takes(node, pod)
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_groups_that_wait_in_vain_keep_no_nodes_from_a_lower_priority(replicas: int) -> None:
+    world = WithoutMemory({**LLAMA_405B, **HIGH, "replicas": replicas}, name="first", nodes=1)
+    world.add_priority_class("high", 1000)
+    world.settle()
+    world.run_for(RELEASE_S + 60)
+    world.add_resource("small", LLAMA_70B)
+    world.run_for(RELEASE_S)
+    assert (ready(world), placed(world)) == (["small"], {"first": 0, "small": 1})
+
+
 def test_a_held_group_of_the_same_priority_is_passed_by_a_smaller_one() -> None:
     world = held(second={}, small={})
     assert "small" in placed(world)
