@@ -31,6 +31,7 @@ from shardwright_operator.served_crd import ServedCrd
 from shardwright_operator.settings import Settings, SettingsError, settings_from
 from shardwright_operator.strangers import StrangerWatch
 from shardwright_operator.watching import WatchThread
+from shardwright_planner.wording import count_text
 
 PREFLIGHT_RETRY_S = 5.0
 DRAIN_S = 8.0
@@ -207,7 +208,7 @@ class Operator:
                 if settings.cluster_wide:
                     ends.add(asyncio.create_task(strangers.run(), name="pods with GPUs"))
                 self.ready.set()
-                log.info("serving %d resources", len(assembly.store.keys()))
+                log.info("serving %s", count_text(len(assembly.store.keys()), "resource"))
                 await asyncio.wait({*ends, *workers}, return_when=asyncio.FIRST_COMPLETED)
             sync.cancel()
             return _verdict(ends)

@@ -3,10 +3,10 @@
 import re
 from collections.abc import Collection
 
-from shardwright_operator.api.constants import API_VERSION, GROUP, KIND, MINIMUM_KUBERNETES, VERSION
+from shardwright_operator.api.constants import GROUP, KIND, MINIMUM_KUBERNETES, VERSION
 from shardwright_operator.api.gang import GANG_APIS, Gang
 from shardwright_operator.cluster import Cluster
-from shardwright_operator.served_crd import INSTALL, ServedCrd
+from shardwright_operator.served_crd import NOT_SERVED, ServedCrd
 
 
 async def find_obstacles(cluster: Cluster, served: ServedCrd) -> list[str]:
@@ -17,7 +17,7 @@ async def find_obstacles(cluster: Cluster, served: ServedCrd) -> list[str]:
         needed = ".".join(map(str, MINIMUM_KUBERNETES))
         obstacles.append(f"Kubernetes {found} is too old: the operator needs {needed} or newer")
     if KIND not in await cluster.served_kinds(GROUP, VERSION):
-        obstacles.append(f"the cluster does not serve {KIND} ({API_VERSION}): {INSTALL}")
+        obstacles.append(NOT_SERVED)
     else:
         obstacles += await served.obstacles()
     return obstacles

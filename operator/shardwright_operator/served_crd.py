@@ -17,6 +17,7 @@ from shardwright_operator.api.served_schema import cut_fields, describe_cut
 from shardwright_operator.cluster import Cluster, ClusterError
 
 INSTALL = "install the CRD (kubectl apply --server-side -f crds/, or the chart with crds.enabled=true)"
+NOT_SERVED = f"the cluster does not serve {KIND} ({API_VERSION}): {INSTALL}"
 FRESH_S = 2.0
 """An answer is good for so long: passes come in bursts."""
 SETTLE_S = 5.0

@@ -6,6 +6,7 @@ a given cluster the same steps run there, in a namespace of their own that is re
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -47,7 +48,7 @@ class Stage:
         print(f"{DIM}{text}{PLAIN}", flush=True)
 
     def kubectl(self, *arguments: str, namespaced: bool = True) -> str:
-        print(f"{GREEN}$ kubectl {' '.join(arguments)}{PLAIN}", flush=True)
+        print(f"{GREEN}$ kubectl {shlex.join(arguments)}{PLAIN}", flush=True)
         output = self.quiet(*arguments, namespaced=namespaced)
         print(output.rstrip(), flush=True)
         return output

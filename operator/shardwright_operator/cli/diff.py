@@ -199,7 +199,8 @@ def _gpu_events(found: Change) -> Iterator[str]:
     if found.free_gpus is None or found.placed is None:
         yield f"{text}; free ones are not known here."
         return
-    fit = f"{found.placed} of {count_text(found.to_place, 'group')} find their nodes"
+    find = "finds its nodes" if found.to_place == 1 else "find their nodes"
+    fit = f"{found.placed} of {count_text(found.to_place, 'group')} {find}"
     freed = " once what restarts has given its own back" if found.restarting and not found.held else ""
     placed = f"; {fit}{freed}" if found.to_place else ""
     yield f"{text}, {found.free_gpus:,} free on nodes that these pods may use{placed}."

@@ -95,7 +95,8 @@ def _plan(name: str, status: Mapping[str, Any]) -> Plan:
         why = conditions.get(ConditionType.PLAN_ACCEPTED, conditions.get(ConditionType.READY, {})).get(
             "message"
         )
-        message = f"{name} has no plan: {why or 'the operator has not looked at it yet'}."
+        # Some messages of conditions are sentences with their own full stop.
+        message = f"{name} has no plan: {(why or 'the operator has not looked at it yet').rstrip('.')}."
         raise InputError(message)
     try:
         return Plan.model_validate(wire, extra="ignore")

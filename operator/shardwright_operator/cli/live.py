@@ -19,6 +19,7 @@ from shardwright_operator.cluster.connection import NoClusterError, connect
 from shardwright_operator.observe.observed import Observed
 from shardwright_operator.observe.store import Store
 from shardwright_operator.observe.views import ChildKind, Key
+from shardwright_operator.served_crd import NOT_SERVED
 from shardwright_operator.strangers import StrangerWatch
 
 
@@ -33,7 +34,7 @@ def read_resource(kubeconfig: str | None, namespace: str | None, name: str) -> M
     except NoClusterError as error:
         raise InputError(str(error)) from None
     except ClusterError as error:
-        raise InputError(error.for_people) from None
+        raise InputError(_said(error)) from None
 
 
 def observe(kubeconfig: str | None, namespace: str | None, name: str) -> Observed:
@@ -48,7 +49,13 @@ def observe(kubeconfig: str | None, namespace: str | None, name: str) -> Observe
         message = f"{error}; or compare with a file: --against FILE."
         raise InputError(message) from None
     except ClusterError as error:
-        raise InputError(error.for_people) from None
+        raise InputError(_said(error)) from None
+
+
+def _said(error: ClusterError) -> str:
+    # Of an object that is missing the API server says the reason NotFound; for a path that it does not serve
+    # it has the bare text "404 page not found". Every kind but ours is built in.
+    return NOT_SERVED if isinstance(error, NotFoundError) and not error.reason else error.for_people
 
 
 async def _read_resource(kubeconfig: str | None, namespace: str | None, name: str) -> Mapping[str, Any]:
@@ -57,7 +64,9 @@ async def _read_resource(kubeconfig: str | None, namespace: str | None, name: st
     namespace = namespace or connection.namespace
     try:
         return await cluster.get(KIND, namespace, name)
-    except NotFoundError:
+    except NotFoundError as error:
+        if not error.reason:
+            raise
         message = f"there is no {KIND} {name!r} in namespace {namespace!r}; give another one with -n."
         raise InputError(message) from None
     finally:

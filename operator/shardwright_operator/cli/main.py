@@ -55,8 +55,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(name: str, arguments: Sequence[str]) -> int:
     if name not in COMMANDS:
         close = get_close_matches(name, COMMANDS, n=1)
-        hint = f"did you mean {close[0]}" if close else f"the commands are {', '.join(COMMANDS)}"
-        message = f"there is no command {name!r}; {hint}."
+        hint = f"did you mean {close[0]}?" if close else f"the commands are {', '.join(COMMANDS)}."
+        message = f"there is no command {name!r}; {hint}"
         raise InputError(message)
     command = importlib.import_module(f"shardwright_operator.cli.{name}")
     code: int = command.run(arguments, command.parser(f"{program()} {name}"))

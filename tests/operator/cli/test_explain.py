@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from shardwright_operator.cli import explain
-from shardwright_operator.cluster.errors import ClusterError, ForbiddenError, UnavailableError
+from shardwright_operator.cluster.errors import ClusterError, ForbiddenError, NotFoundError, UnavailableError
+from shardwright_operator.served_crd import NOT_SERVED
 from simulated_world import SimulatedWorld
 
 Run = Callable[..., Any]
@@ -123,6 +124,13 @@ def test_resource_without_a_plan(run: Run, cluster: dict[str, Any]) -> None:
     assert answer.err == "shardwright: llama has no plan: no usable node with a known GPU.\n"
 
 
+def test_reason_that_is_a_sentence_ends_in_one_full_stop(run: Run, cluster: dict[str, Any]) -> None:
+    cluster["status"] = {
+        "conditions": [{"type": "PlanAccepted", "status": "False", "message": "use 8, or leave it out."}]
+    }
+    assert run("explain", "llama").err == "shardwright: llama has no plan: use 8, or leave it out.\n"
+
+
 def test_no_cluster(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     answer = run("explain", "llama", "--kubeconfig", str(tmp_path / "none"))
 
@@ -136,8 +144,9 @@ def test_no_cluster(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Any) ->
     [
         (ForbiddenError("not you", status=403), "the cluster refuses: not you"),
         (UnavailableError("no connection"), "the cluster does not answer: no connection"),
+        (NotFoundError("404 page not found", status=404), NOT_SERVED),
     ],
-    ids=["no-right", "no-connection"],
+    ids=["no-right", "no-connection", "no-crd"],
 )
 def test_refusal_is_told_from_silence(
     run: Run, monkeypatch: pytest.MonkeyPatch, error: ClusterError, said: str

@@ -167,7 +167,7 @@ def test_standard_input_is_named(run: Run, monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        pytest.param(("plna",), "there is no command 'plna'; did you mean plan.", id="close"),
+        pytest.param(("plna",), "there is no command 'plna'; did you mean plan?", id="close"),
         pytest.param(
             ("apply",), "the commands are plan, explain, render, diff, ledger, crd, operator.", id="not close"
         ),
