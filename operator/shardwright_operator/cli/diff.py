@@ -150,6 +150,8 @@ def _headline(found: Change) -> str:
         return "the new spec would be refused"
     if found.is_nothing:
         return "nothing changes"
+    if found.old is None:
+        return "new, nothing of it runs yet"
     if found.restarting and not found.held:
         return f"{count_text(len(found.restarting), 'group')} would restart"
     return "changes, and no pod restarts"

@@ -133,6 +133,7 @@ def test_a_resource_that_is_not_there_is_all_new() -> None:
     assert (told.now, told.then, told.gpus_now, told.gpus_then, told.placed) == (0, 1, 0, 16, 1)
     assert told.new is not None
     assert told.old is None
+    assert rendered("llama", told, width=100, color=False).startswith("llama: new, nothing of it runs yet\n")
     assert "1 group of 2 pods would be made" in rendered("llama", told, width=100, color=False)
 
 
