@@ -54,7 +54,7 @@ class Topology:
         return " x ".join([*words, *(["EP"] if self.expert else [])])
 
 
-def spec(model: Model, topology: Topology, **changes: Any) -> Json:
+def spec(model: Model, topology: Topology, /, **changes: Any) -> Json:
     """What a user would write for this model, with what an engine without GPUs needs besides."""
     variables = {
         "CPU_RANKS_PER_POD": str(topology.ranks_per_node),
