@@ -78,6 +78,9 @@ class _Server(ThreadingHTTPServer):
         self.server_address = self.socket.getsockname()
         self.server_name, self.server_port = "", self.server_address[1]
 
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Say nothing: who did not wait for the answer has no need of it, and the log is the download's."""
+
 
 def _handler(size: Callable[[], int]) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):

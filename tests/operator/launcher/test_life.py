@@ -6,6 +6,7 @@ import os
 import shlex
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import time
@@ -80,6 +81,27 @@ def test_a_download_tells_how_much_is_there(launch: Launch, tmp_path: Path, free
 
     assert (answer.status, answer.read().decode()) == (200, "shardwright_download_bytes 123456\n")
     asked.close()
+
+
+def test_who_hangs_up_leaves_no_word_in_the_download_s_log(
+    launch: Launch, tmp_path: Path, free_port: int
+) -> None:
+    (tmp_path / "weights").write_bytes(b"w")
+    options = ("--folder", str(tmp_path), "--progress-port", str(free_port))
+    running = launch(*options, engine="print('downloading', flush=True); import time; time.sleep(60)")
+    running.await_log("downloading")
+    for said in (b"GET / HT", b"GET / HTTP/1.1\r\n\r\n"):
+        asked = socket.create_connection(("127.0.0.1", free_port), timeout=5)
+        asked.sendall(said)
+        asked.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # a reset
+        asked.close()
+    patient = http.client.HTTPConnection("127.0.0.1", free_port, timeout=5)
+    patient.request("GET", "/metrics")
+
+    assert patient.getresponse().status == 200
+    patient.close()
+    time.sleep(0.5)
+    assert running.logged().split("downloading")[1:] == ["\n"], running.logged()
 
 
 def test_progress_of_a_real_download(launch: Launch, tmp_path: Path, free_port: int) -> None:
