@@ -1,7 +1,10 @@
 """Bars and tables for a terminal: cells of fixed width, colour only when asked for."""
 
+import re
 import textwrap
 from collections.abc import Sequence
+
+_BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:%|GiB|ms|s)(?!\w))")
 
 RESET = "\x1b[0m"
 STYLES = {
@@ -66,7 +69,7 @@ def columns(
             lines.extend(paragraph("  ".join(row[:-1]), width, indent, 2 * indent))
             lines.extend(paragraph(row[-1], width, 2 * indent))
             continue
-        body = textwrap.wrap(row[-1], width - lead) or [""]
+        body = _wrap(row[-1], width - lead) or [""]
         lines.append((start + body[0]).rstrip())
         lines.extend(" " * lead + more for more in body[1:])
     return lines
@@ -74,6 +77,11 @@ def columns(
 
 def paragraph(text: str, width: int, first: str = "", rest: str | None = None) -> list[str]:
     """Wrapped text with a hanging indent."""
-    return textwrap.wrap(
-        text, max(30, width), initial_indent=first, subsequent_indent=first if rest is None else rest
-    )
+    return _wrap(text, max(30, width), first, first if rest is None else rest)
+
+
+def _wrap(text: str, width: int, first: str = "", rest: str = "") -> list[str]:
+    # A number and its unit stay on one line; textwrap does not break at a no-break space.
+    joined = _BEFORE_UNIT.sub("\N{NO-BREAK SPACE}", text)
+    lines = textwrap.wrap(joined, width, initial_indent=first, subsequent_indent=rest)
+    return [line.replace("\N{NO-BREAK SPACE}", " ") for line in lines]

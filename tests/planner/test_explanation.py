@@ -17,7 +17,7 @@ from shardwright_planner import (
     find_model,
     plan,
 )
-from shardwright_planner.bars import Paint, bar
+from shardwright_planner.bars import Paint, bar, paragraph
 from shardwright_planner.binding import binding_text, missed_text
 from shardwright_planner.explanation import stage_runs
 from shardwright_planner.sensitivity import sensitivity
@@ -52,6 +52,11 @@ PLANS = {
     "replicated heads": answer("meta-llama/Llama-3.1-70B", 2, pins=Pins(tensor=16, cross_node_tensor=True)),
     "replicas": answer("meta-llama/Llama-3.1-8B", load=Workload(requests_per_second=100.0)),
 }
+
+
+def test_number_and_its_unit_stay_on_one_line():
+    text = "time per output token misses 10 ms by 658 % on TP8"
+    assert paragraph(text, 42) == ["time per output token misses 10 ms by", "658 % on TP8"]
 
 
 @pytest.mark.parametrize("width", [40, 80, 100, 160])
