@@ -129,6 +129,19 @@ def test_what_reads_metrics_is_refused_without_their_service(helm, kind: str) ->
     assert f"metrics.{kind}.enabled needs metrics.service.enabled" in result.stderr
 
 
+def test_a_label_of_one_object_wins_over_the_common_one_and_stands_once(helm) -> None:
+    """Kustomize refuses keys that stand twice; Helm itself takes the last."""
+    places = ("podLabels", "metrics.serviceMonitor.labels", "metrics.prometheusRule.labels")
+    switches = ("metrics.serviceMonitor.enabled=true", "metrics.prometheusRule.enabled=true")
+    settings = ["commonLabels.team=all", *switches, *(f"{place}.team=own" for place in places)]
+    text = helm("template", "demo", "CHART", *(f"--set={each}" for each in settings)).stdout
+    blocks = re.findall(r"^ *labels:\n((?: +[a-z./-]+: .*\n)+)", text, re.MULTILINE)
+    keys = [[line.split(":")[0].strip() for line in block.splitlines()] for block in blocks]
+
+    assert [block for block in keys if len(block) != len(set(block))] == []
+    assert text.count("team: own") == len(places)
+
+
 def test_alerts_and_readme_name_metrics_that_there_are(helm) -> None:
     from shardwright_operator.metrics import Metrics
 
