@@ -286,3 +286,12 @@ class OperatorSwitch:
             yield
         finally:
             self.up()
+
+
+@pytest.fixture(scope="module")
+def switch(cluster: Cluster, operator_account: OperatorAccount) -> Iterator[OperatorSwitch]:
+    """The operator of this module, which runs from its first test on."""
+    switch = OperatorSwitch(cluster, operator_account)
+    switch.up()
+    yield switch
+    switch.down()

@@ -1,30 +1,30 @@
 """Deletion never hangs and never leaves anything behind: owner references do it, no finalizer is involved."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
 from control_plane.client import Client, Json
-from control_plane.cluster import Cluster
 from control_plane.faults import play
 from control_plane.waiting import wait_for
-from deployed import CHILD_RESOURCES, LEADER, LLAMA_405B, WORKER, Deployed, OperatorSwitch, wait_collected
-from operator_process import MDEP, OperatorAccount, crd, operator_account
+from deployed import (
+    CHILD_RESOURCES,
+    LEADER,
+    LLAMA_405B,
+    WORKER,
+    Deployed,
+    OperatorSwitch,
+    switch,
+    wait_collected,
+)
+from operator_process import MDEP, crd, operator_account
 from pod_trace import PodTrace
 
-__all__ = ["crd", "operator_account"]
+__all__ = ["crd", "operator_account", "switch"]
 
 pytestmark = pytest.mark.cluster
 
 Nodes = Callable[..., tuple[str, ...]]
-
-
-@pytest.fixture(scope="module")
-def switch(cluster: Cluster, operator_account: OperatorAccount) -> Iterator[OperatorSwitch]:
-    switch = OperatorSwitch(cluster, operator_account)
-    switch.up()
-    yield switch
-    switch.down()
 
 
 @pytest.fixture(scope="module", autouse=True)

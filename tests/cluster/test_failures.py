@@ -4,7 +4,7 @@ What is shown each time: no pod of the old formation ever met one of the new, th
 status cannot take it away, and the restarts are counted.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,24 +14,16 @@ from control_plane.cluster import Cluster
 from control_plane.faults import play, playing
 from control_plane.nodes import lose_node
 from control_plane.waiting import wait_for
-from deployed import LEADER, LLAMA_8B, LLAMA_405B, WORKER, Deployed, OperatorSwitch
+from deployed import LEADER, LLAMA_8B, LLAMA_405B, WORKER, Deployed, OperatorSwitch, switch
 from operator_process import MDEP, OperatorAccount, crd, operator_account, operator_process
 from pod_trace import PodTrace
 from shardwright_operator.decide import remains
 
-__all__ = ["crd", "operator_account"]
+__all__ = ["crd", "operator_account", "switch"]
 
 pytestmark = pytest.mark.cluster
 
 Nodes = Callable[..., tuple[str, ...]]
-
-
-@pytest.fixture(scope="module")
-def switch(cluster: Cluster, operator_account: OperatorAccount) -> Iterator[OperatorSwitch]:
-    switch = OperatorSwitch(cluster, operator_account)
-    switch.up()
-    yield switch
-    switch.down()
 
 
 @pytest.fixture
