@@ -55,7 +55,7 @@ test-engine-all: parser nodes  ## the same with every shape of group and every f
 	$(BIN)/pytest -m engine tests/nodes
 
 parser: setup
-	PYTHONPATH=tests/engine $(BIN)/python -m engine_environment setup
+	PYTHONPATH=tests/cluster:tests/engine $(BIN)/python -m engine_environment setup
 	$(BIN)/pytest -m engine tests/engine
 
 live: setup
@@ -106,7 +106,7 @@ constraints:  ## pin all dependencies anew, with hashes and without addresses (n
 	  --no-emit-index-url --python-version 3.11 --custom-compile-command 'make constraints' -q -o constraints.txt
 
 engine-facts: setup  ## derive the planner's facts about the engine from the pinned vLLM anew
-	PYTHONPATH=tests/engine $(BIN)/python -m engine_facts write
+	PYTHONPATH=tests/cluster:tests/engine $(BIN)/python -m engine_facts write
 
 engine-requirements:  ## pin the engine of the tests anew, with hashes and without addresses (needs uv)
 	cd tests/engine/engine_environment && uv pip compile requirements.in --override overrides.txt \

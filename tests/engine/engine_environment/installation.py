@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from engine_environment.cuda_stand_ins import tools_are_there, write_stand_ins
-from engine_environment.progress import Progress
+from progress import Progress, last_lines
 
 OWN = Path(__file__).resolve().parent
 REQUIREMENTS = OWN / "requirements.txt"
@@ -129,8 +129,7 @@ class _Installation:
         log = self.folder / f"{what.split(maxsplit=1)[0]}.log"
         code = self.progress.run(command, what, log=log, timeout_s=timeout_s, env=env)
         if code != 0:
-            tail = "\n".join(log.read_text(errors="replace").splitlines()[-15:])
-            raise InstallationError(f"{what}: ended with {code}\n{tail}")
+            raise InstallationError(f"{what}: ended with {code}\n{last_lines(log)}")
 
     def _do(self, action: Callable[[], int], what: str) -> int:
         try:

@@ -3,8 +3,6 @@
 Made once and kept beside the programs of the nodes: an answer takes a minute to get.
 """
 
-import fcntl
-import hashlib
 import json
 import shutil
 import subprocess
@@ -14,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from engine_environment import Environment
+from kept_folder import content_key, keep
+from progress import Progress
 from real_nodes.programs import cache_folder
 
 OWN = Path(__file__).resolve().parent
@@ -62,17 +62,9 @@ class Models:
 
 def ensure_models(engine: Environment) -> Models:
     """The models with their answers, made where they are missing."""
-    digest = hashlib.sha256(engine.folder.name.encode())
-    digest.update(json.dumps(PROMPTS).encode())
-    for path in INPUTS:
-        digest.update(path.read_bytes())
-    root = cache_folder() / f"models-{digest.hexdigest()[:12]}"
-    if not root.exists():
-        cache_folder().mkdir(parents=True, exist_ok=True)
-        with (cache_folder() / "models.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if not root.exists():
-                _make(engine, root)
+    key = content_key(engine.folder.name, json.dumps(PROMPTS), *INPUTS, digits=12)
+    root = cache_folder() / f"models-{key}"
+    keep(root, lambda partial: _make(engine, partial), Progress("nodes"))
     folder = root / "models"
     return Models(
         folder=folder,
@@ -88,25 +80,22 @@ def _read(folder: Path, name: str) -> Model:
 
 
 def _make(engine: Environment, root: Path) -> None:
-    partial = root.with_name(f"{root.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    folder, cache = partial / "models", partial / "vllm-cache"
-    folder.mkdir(parents=True)
+    folder, cache = root / "models", root / "vllm-cache"
+    folder.mkdir()
     cache.mkdir()
     shutil.copytree(engine.tiny_model, folder / "tiny-dense")
     _run(engine, cache, OWN / "tiny_moe.py", folder / "tiny-moe", folder / "tiny-dense")
-    prompts = partial / "prompts.json"
+    prompts = root / "prompts.json"
     prompts.write_text(json.dumps(PROMPTS))
     for name in ("tiny-dense", "tiny-moe"):
-        _run(engine, cache, OWN / "one_process.py", folder / name, prompts, partial / f"{name}.answers.json")
+        _run(engine, cache, OWN / "one_process.py", folder / name, prompts, root / f"{name}.answers.json")
     expected = json.loads((engine.tiny_model / "expected.json").read_text())
-    first = json.loads((partial / "tiny-dense.answers.json").read_text())[0]
+    first = json.loads((root / "tiny-dense.answers.json").read_text())[0]
     if list(PROMPTS[0]) == expected["promptIds"] and first != expected["tokenIds"][: len(first)]:
         raise RuntimeError(f"vLLM answers {first}, transformers {expected['tokenIds']}")
     for path in cache.rglob("*"):
         # vLLM keeps them for itself; the pods' user is another.
         path.chmod(0o755 if path.is_dir() else 0o644)
-    partial.rename(root)
 
 
 def _run(engine: Environment, cache: Path, script: Path, *arguments: Path) -> None:

@@ -1,14 +1,12 @@
 """Ray in a virtual environment of its own, installed by hash into the cache."""
 
-import fcntl
-import hashlib
 import platform
-import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine_environment.progress import Progress
+from kept_folder import content_key, keep
+from progress import Progress, last_lines
 from real_nodes.programs import cache_folder
 
 REQUIREMENTS = Path(__file__).with_name("requirements.txt")
@@ -37,29 +35,19 @@ def ensure_ray() -> RayEnvironment:
     Raises:
         RaySetupError: a package could not be installed.
     """
-    digest = hashlib.sha256(REQUIREMENTS.read_bytes())
-    digest.update(f"{platform.machine()} {sys.version_info[:2]} {sys.base_prefix}".encode())
-    found = RayEnvironment(folder=cache_folder() / f"ray-{digest.hexdigest()[:12]}")
-    cache_folder().mkdir(parents=True, exist_ok=True)
-    with (cache_folder() / "ray.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not found.folder.exists():
-            _make(found.folder)
+    machine = f"{platform.machine()} {sys.version_info[:2]} {sys.base_prefix}"
+    found = RayEnvironment(folder=cache_folder() / f"ray-{content_key(REQUIREMENTS, machine, digits=12)}")
+    keep(found.folder, _make, Progress("ray"))
     return found
 
 
 def _make(folder: Path) -> None:
-    partial = folder.with_name(f"{folder.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir()
-    progress, log = Progress("ray"), partial / "setup.log"
-    venv = partial / "venv"
+    progress, log = Progress("ray"), folder / "setup.log"
+    venv = folder / "venv"
     pip = [venv / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     for what, command in (
         ("virtual environment", [sys.executable, "-m", "venv", venv]),
         ("Ray", [*pip, "--no-input", "--no-deps", "--require-hashes", "-r", REQUIREMENTS]),
     ):
         if (code := progress.run(command, what, log=log, timeout_s=INSTALL_TIMEOUT_S)) != 0:
-            tail = "\n".join(log.read_text(errors="replace").splitlines()[-15:])
-            raise RaySetupError(f"{what}: ended with {code}\n{tail}")
-    partial.rename(folder)
+            raise RaySetupError(f"{what}: ended with {code}\n{last_lines(log)}")

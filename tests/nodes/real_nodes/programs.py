@@ -4,21 +4,18 @@ What Kubernetes' versions tie together is built from pinned sources, like the co
 cache. A container runtime is not tied to them: any of the last years serves, so the distribution's will do.
 """
 
-import contextlib
-import fcntl
-import hashlib
 import json
 import os
 import shutil
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import kept_folder
 from control_plane.binaries import BuildError, build_flags
 from control_plane.toolchain import Toolchain, find_toolchain
+from progress import Progress, last_lines
 
 MODULE = Path(__file__).resolve().parent.parent
 """Folder of the Go module that pins kubelet and kube-proxy."""
@@ -32,7 +29,6 @@ NETWORK_PLUGINS = Path("/usr/lib/cni")
 
 BUILD_TIMEOUT_S = 3600.0
 APT_TIMEOUT_S = 600.0
-PROGRESS_EVERY_S = 10.0
 
 
 class NodeSetupError(RuntimeError):
@@ -69,8 +65,7 @@ class Programs:
 
 def cache_folder() -> Path:
     """Folder for everything about nodes that is made once per machine."""
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(base) / "shardwright" / "nodes"
+    return kept_folder.cache_folder("nodes")
 
 
 def ensure_programs() -> Programs:
@@ -86,11 +81,12 @@ def ensure_programs() -> Programs:
     toolchain = find_toolchain()
     folder = cache_folder() / _cache_key(toolchain)
     programs = Programs(folder=folder)
-    if programs.missing():
-        cache_folder().mkdir(parents=True, exist_ok=True)
-        with _lock():
-            if programs.missing():
-                _build(toolchain, folder)
+    kept_folder.keep(
+        folder,
+        lambda partial: _build(toolchain, partial),
+        Progress("nodes"),
+        is_complete=lambda: not programs.missing(),
+    )
     if missing := programs.missing():
         raise BuildError(f"the build left no {', '.join(missing)} in {folder}")
     return programs
@@ -117,7 +113,7 @@ def _ensure_packages() -> None:
             f"missing: {', '.join(_lacking())}, and there is no apt-get to install "
             f"{', '.join(PACKAGES)}: install what your distribution calls them"
         )
-    _say(f"installing Debian's {', '.join(PACKAGES)}, for {', '.join(_lacking())}")
+    Progress("nodes").say(f"installing Debian's {', '.join(PACKAGES)}, for {', '.join(_lacking())}")
     # Somebody else on this machine may be installing as well.
     wait = f"-oDPkg::Lock::Timeout={APT_TIMEOUT_S:.0f}"
     install = ["apt-get", wait, "install", "--yes", "--quiet", "--no-install-recommends", *PACKAGES]
@@ -152,53 +148,15 @@ def _apt(command: list[str]) -> str:
 
 
 def _cache_key(toolchain: Toolchain) -> str:
-    digest = hashlib.sha256()
-    for name in INPUTS:
-        digest.update((MODULE / name).read_bytes())
-    digest.update(json.dumps([build_flags(), toolchain.version]).encode())
-    return digest.hexdigest()[:16]
+    inputs = (MODULE / name for name in INPUTS)
+    return kept_folder.content_key(*inputs, json.dumps([build_flags(), toolchain.version]))
 
 
 def _build(toolchain: Toolchain, folder: Path) -> None:
-    partial = folder.with_name(f"{folder.name}.partial-{os.getpid()}")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    try:
-        _say("building kubelet, kube-proxy and CoreDNS, once (3 to 8 minutes on 2 cores)")
-        for module, *what in ((MODULE, "tool", "./pause"), (DNS_MODULE, ".")):
-            command = [str(toolchain.go), "build", *build_flags(), "-o", f"{partial}/", *what]
-            _run_with_progress(command, module, partial / "build.log")
-        shutil.rmtree(folder, ignore_errors=True)
-        partial.rename(folder)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
-
-
-def _run_with_progress(command: list[str], module: Path, log: Path) -> None:
-    started = time.monotonic()
-    with log.open("wb") as output:
-        builder = subprocess.Popen(command, cwd=module, stdout=output, stderr=subprocess.STDOUT)
-        try:
-            while builder.poll() is None and time.monotonic() - started < BUILD_TIMEOUT_S:
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    builder.wait(PROGRESS_EVERY_S)
-                _say(f"{time.monotonic() - started:.0f} s  {module.name}")
-        finally:
-            if builder.poll() is None:
-                builder.kill()
-            builder.wait()
-    if builder.returncode != 0:
-        tail = "\n".join(log.read_text(errors="replace").splitlines()[-15:])
-        raise BuildError(f"go build of {module.name} ended with {builder.returncode}:\n{tail}")
-
-
-@contextlib.contextmanager
-def _lock() -> Iterator[None]:
-    """One build at a time on this machine; the kernel drops the lock when its holder dies."""
-    with (cache_folder() / "build.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-
-
-def _say(text: str) -> None:
-    print(f"nodes: {text}", file=sys.stderr, flush=True)
+    progress, log = Progress("nodes"), folder / "build.log"
+    progress.say("building kubelet, kube-proxy and CoreDNS, once (3 to 8 minutes on 2 cores)")
+    for module, *what in ((MODULE, "tool", "./pause"), (DNS_MODULE, ".")):
+        command = [str(toolchain.go), "build", *build_flags(), "-o", f"{folder}/", *what]
+        code = progress.run(command, module.name, log=log, timeout_s=BUILD_TIMEOUT_S, cwd=module)
+        if code != 0:
+            raise BuildError(f"go build of {module.name} ended with {code}:\n{last_lines(log)}")

@@ -3,7 +3,7 @@
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 LINE_EVERY_S = 15.0
@@ -29,13 +29,18 @@ class Progress:
         log: Path,
         timeout_s: float,
         env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+        detail: Callable[[], str] = lambda: "",
     ) -> int:
-        """Run a command, its output in a file, a line now and then; its exit code, -1 after a time-out."""
+        """Run a command, its output in a file, a line now and then; its exit code, -1 after a time-out.
+
+        ``detail`` says how far it is, where that can be told.
+        """
         self.say(what)
         ends = time.monotonic() + timeout_s
         next_line = time.monotonic() + LINE_EVERY_S
         with log.open("wb") as output:
-            process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=env)
+            process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=env, cwd=cwd)
             try:
                 while process.poll() is None:
                     time.sleep(0.1)
@@ -43,9 +48,14 @@ class Progress:
                         return -1
                     if time.monotonic() > next_line:
                         next_line += LINE_EVERY_S
-                        self.say(f"... {what}")
+                        self.say(f"... {what}  {detail()}".rstrip())
                 return process.returncode
             finally:
                 if process.poll() is None:
                     process.kill()
                     process.wait()
+
+
+def last_lines(log: Path, count: int = 15) -> str:
+    """The end of what a command has said, for the error that it makes."""
+    return "\n".join(log.read_text(errors="replace").splitlines()[-count:])
