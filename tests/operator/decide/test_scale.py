@@ -46,7 +46,7 @@ def test_the_newest_group_goes_and_leaves_nothing() -> None:
     scale(world, 2)
     world.settle(check=Invariants(world, fewest=2))
     assert groups(world) == ["0", "1"]
-    assert not [name for _, name in world.objects if name.startswith("llama-2")]
+    assert not [name for _, name in world.objects if name.startswith("llama-2-")]
     assert [(event.reason, event.message) for event in world.events] == [
         ("ScalingDown", "group 2 is removed")
     ]
