@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from control_plane.client import Client, Json
-from control_plane.faults import play, playing
+from control_plane.faults import playing
 from control_plane.waiting import wait_for
 from deployed import FOUND_8B, LLAMA_405B, NCCL_DEBUG, SETS, WORKER, Deployed, leave_no_demand
 from operator_process import crd, operator, operator_account
@@ -88,14 +88,7 @@ def test_a_bad_image_never_takes_the_last_good_group_and_an_undo_brings_all_back
         assert llama.status["readyReplicas"] == 1
         assert len(uids & set(llama.uids().values())) == 1
     llama.edit(engine=None)
-
-    def is_back() -> bool:
-        # A pod that is made just after the block may still be given the course of it.
-        for name in llama.uids():
-            play(api, namespace, name, image_pull_fails=None)
-        return llama.condition("Ready")[0] == "True"
-
-    wait_for(is_back, "all groups are back", timeout_s=60, detail=llama.describe)
+    llama.wait_ready()
     after = llama.status
     assert (after["revision"], after["ready"]) == (before["revision"], "3/3")
 

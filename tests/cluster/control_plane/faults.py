@@ -48,6 +48,11 @@ def playing(
         for resource in ("mutatingadmissionpolicybindings", "mutatingadmissionpolicies"):
             with contextlib.suppress(ApiError):
                 client.delete(f"{resource}.admissionregistration.k8s.io", name)
+    # Forgotten in the background too: a pod made right after the block was still given the course of it.
+    wait_for(
+        lambda: annotations.keys().isdisjoint(_dry_run_annotations(client, namespace, probe)),
+        f"the policy that sets {annotations} is out of force",
+    )
 
 
 def _add_policy(
