@@ -50,11 +50,7 @@ def fail(group: Standing, revision: Revision, failure: Failure) -> GroupStep:
         started="" if group.has_served() else group.record.started,
     )
     text = f"group {group.index}: {failure.message}; the whole group starts again"
-    return replace(
-        take_down(group, revision, record, failure.reason, failure.message),
-        events=(Event(type=EventType.WARNING, reason=str(failure.reason), message=text),),
-        confirm=(failure.claim,) if failure.claim is not None else (),
-    )
+    return _take_down_for(failure, group, revision, record, text)
 
 
 def _give_way(group: Standing, revision: Revision, failure: Failure) -> GroupStep:
@@ -73,9 +69,16 @@ def _give_way(group: Standing, revision: Revision, failure: Failure) -> GroupSte
         started="" if group.has_served() else group.record.started,
     )
     text = f"group {group.index}: {failure.message}; the whole group waits for room"
+    return _take_down_for(failure, group, revision, record, text)
+
+
+def _take_down_for(
+    failure: Failure, group: Standing, revision: Revision, record: Record, text: str
+) -> GroupStep:
+    """Take a group down for what has happened to a member, and say so; the belief in it is confirmed."""
     return replace(
-        take_down(group, revision, record, Reason.PREEMPTED, failure.message),
-        events=(Event(type=EventType.WARNING, reason=str(Reason.PREEMPTED), message=text),),
+        take_down(group, revision, record, failure.reason, failure.message),
+        events=(Event(type=EventType.WARNING, reason=str(failure.reason), message=text),),
         confirm=(failure.claim,) if failure.claim is not None else (),
     )
 

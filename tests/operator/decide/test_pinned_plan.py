@@ -60,13 +60,19 @@ GPT_OSS: dict[str, Any] = {
 WITHOUT_WINDOWS = {"extraArgs": ["--disable-hybrid-kv-cache-manager"]}
 
 
-def test_a_newer_operator_s_account_of_windows_moves_no_group_that_runs(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def settled_by_an_older_operator(monkeypatch: pytest.MonkeyPatch) -> SimulatedWorld:
+    """A world whose plan was made by an operator that did not know the argument."""
     world = SimulatedWorld({**GPT_OSS, "engine": WITHOUT_WINDOWS})
     with monkeypatch.context() as older:
         older.setattr("shardwright_operator.api.plan_request.switched_on", lambda *_: False)
         world.settle()
+    return world
+
+
+def test_a_newer_operator_s_account_of_windows_moves_no_group_that_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = settled_by_an_older_operator(monkeypatch)
     before = (world.status["revision"], world.status["plan"], uids(world))
     world.writes.clear()
 
@@ -82,10 +88,7 @@ def test_a_newer_operator_s_account_of_windows_moves_no_group_that_runs(
 def test_an_older_account_of_windows_stays_through_an_edit_of_something_else(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    world = SimulatedWorld({**GPT_OSS, "engine": WITHOUT_WINDOWS})
-    with monkeypatch.context() as older:
-        older.setattr("shardwright_operator.api.plan_request.switched_on", lambda *_: False)
-        world.settle()
+    world = settled_by_an_older_operator(monkeypatch)
     plan = world.status["plan"]
 
     world.edit(lambda spec: spec["engine"].update(env=[{"name": "A", "value": "b"}]))
