@@ -178,18 +178,24 @@ def test_nobody_is_asked_without_the_option(hub: TinyHub, run: Run) -> None:
     assert hub.requests == []
 
 
+def manifest(folder: Path, of_the_model: str) -> Path:
+    """A file with a resource whose model says this of itself besides its name."""
+    file = folder / "resource.yaml"
+    file.write_text(
+        "apiVersion: shardwright.dev/v1alpha1\nkind: ModelDeployment\nmetadata: {name: small}\nspec:\n"
+        f"  model: {{name: {NAME}, {of_the_model}}}\n",
+        encoding="utf-8",
+    )
+    return file
+
+
 def test_an_endpoint_in_a_manifest_gets_no_token(
     hub: TinyHub, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hub.models[NAME] = HubModel(files=sharded())
     monkeypatch.setenv("HF_TOKEN", TOKEN)
     with serving() as other:
-        file = tmp_path / "resource.yaml"
-        file.write_text(
-            "apiVersion: shardwright.dev/v1alpha1\nkind: ModelDeployment\nmetadata: {name: small}\nspec:\n"
-            f"  model: {{name: {NAME}, source: {{huggingFace: {{endpoint: '{other.endpoint}'}}}}}}\n",
-            encoding="utf-8",
-        )
+        file = manifest(tmp_path, f"source: {{huggingFace: {{endpoint: '{other.endpoint}'}}}}")
 
         answer = run("plan", "-f", str(file), "--hub", *HARDWARE)
 
@@ -239,12 +245,7 @@ def test_refusals_are_one_line(
 
 def test_a_reference_with_slashes(hub: TinyHub, run: Run, tmp_path: Path) -> None:
     hub.models[NAME] = HubModel(files=sharded(), revisions=("main", "refs/pr/3"))
-    file = tmp_path / "resource.yaml"
-    file.write_text(
-        "apiVersion: shardwright.dev/v1alpha1\nkind: ModelDeployment\nmetadata: {name: small}\nspec:\n"
-        f"  model: {{name: {NAME}, revision: refs/pr/3}}\n",
-        encoding="utf-8",
-    )
+    file = manifest(tmp_path, "revision: refs/pr/3")
 
     answer = run("plan", "-f", str(file), "--hub", *HARDWARE)
 
