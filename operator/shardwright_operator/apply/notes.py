@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from shardwright_operator.api.constants import Label
 from shardwright_operator.build.digest import digest
 from shardwright_operator.decide.decision import Apply
 from shardwright_operator.observe.views import ChildKind, Key, WriteNote
@@ -48,8 +49,12 @@ class WriteLedger:
         }
 
     def refused(self, key: Key, write: Apply, message: str, *, foreign: bool, now: datetime) -> WriteNote:
-        """The server refused the write; it is tried again after 10 s, 20 s, ... 5 minutes."""
-        attempts = self._attempts(key, write, now)
+        """The server refused the write; it is tried again after 10 s, 20 s, ... 5 minutes.
+
+        Another content under the same name counts on: a leader set carries the time of its start, so that no
+        two of its tries are alike, and it was tried every 10 s for ever.
+        """
+        attempts = self._attempts(key, write, now, alike=False)
         note = _note(write, refused=message, foreign=foreign, retry_at=now + _delay(attempts))
         self._keep(key, write, note, attempts, now)
         return note
@@ -104,9 +109,10 @@ class WriteLedger:
         self._entries.pop(key, None)
         self._cut.pop(key, None)
 
-    def _attempts(self, key: Key, write: Apply, now: datetime) -> int:
+    def _attempts(self, key: Key, write: Apply, now: datetime, *, alike: bool = True) -> int:
+        """How often it was tried with this one; ``alike`` counts the same content only, else all refusals."""
         entry = self._entries.get(key, {}).get((write.kind, write.name))
-        if entry is None or entry.note.digest != write.digest:
+        if entry is None or (entry.note.digest != write.digest and (alike or not entry.note.refused)):
             return 1
         return 1 if now - entry.at > timedelta(seconds=QUIET_S) else entry.attempts + 1
 
@@ -123,6 +129,7 @@ def _note(
         digest=write.digest,
         refused=refused,
         foreign=foreign,
+        pods_hash=write.manifest["metadata"].get("labels", {}).get(Label.PODS, ""),
         retry_at=retry_at,
     )
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from shardwright_operator.api import names
-from shardwright_operator.api.constants import Annotation, GroupPhase, Reason
+from shardwright_operator.api.constants import Annotation, GroupPhase, Reason, Role
 from shardwright_operator.build.revision import Revision
 from shardwright_operator.decide import remains
 from shardwright_operator.decide.admission import LOOK_AGAIN_S, RELEASE_S
@@ -98,8 +98,14 @@ def roll(group: Standing, reason: Reason, why: str) -> GroupStep:
 
 
 def park(group: Standing, revision: Revision, obstacle: str) -> GroupStep:
-    """Take down the half of a group whose other half cannot be: it would hold its GPUs for nothing."""
+    """Take down the half of a group whose other half cannot be: it would hold its GPUs for nothing.
+
+    That the worker set was refused is recorded. Each later try begins with that set alone, also one of an
+    operator that was started anew: the leader's half came and went with every try before.
+    """
     record = replace(group.record, members=())
+    if group.was_refused(Role.WORKER):
+        record = replace(record, cause=str(Reason.WRITE_REFUSED))
     return take_down(group, revision, record, Reason.WRITE_REFUSED, f"waits: {obstacle}")
 
 
@@ -215,7 +221,7 @@ def start(group: Standing, revision: Revision, record: Record, text: str) -> Gro
     """Bring both sets up at once, from nothing, unless something that the group needs is not to be had."""
     scene = group.scene
     members = revision.members
-    if obstacle := scene.obstacle(group.index):
+    if obstacle := scene.obstacle(group.index, revision):
         waiting = group.state(GroupPhase.PENDING, Reason.WRITE_REFUSED, f"waits: {obstacle}", members=members)
         return GroupStep(state=waiting)
     if scene.gate is not None and revision.name == scene.target.name:
@@ -243,7 +249,18 @@ def start(group: Standing, revision: Revision, record: Record, text: str) -> Gro
         worker=group.write_worker(revision),
         deletes=group.delete_worker("the group has no workers any more") if members == 1 else (),
         confirm=() if group.leader is None else _all_gone(group),
+        worker_first=_begins_with_workers(group),
     )
+
+
+def _begins_with_workers(group: Standing) -> bool:
+    """Whether the worker set is written alone first, because the server has refused it before.
+
+    Otherwise the leader set, with its record, comes first: what an operator that dies between the two leaves
+    is then a group that comes up, and not one that has lost its leader.
+    """
+    refused = group.record.cause == Reason.WRITE_REFUSED or group.was_refused(Role.WORKER)
+    return refused and not group.was_refused(Role.LEADER)
 
 
 def _all_gone(group: Standing) -> tuple[GoneClaim, ...]:

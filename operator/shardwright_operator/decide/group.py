@@ -68,7 +68,7 @@ def _keep_up(group: Standing) -> GroupStep:
     failure = _failure(group, revision)
     if failure is not None:
         return replace(barrier.fail(group, revision, failure), ends=remains.at_once(group))
-    if not group.record.members and (obstacle := scene.obstacle(group.index, sets_only=True)):
+    if not group.record.members and (obstacle := scene.obstacle(group.index, revision, sets_only=True)):
         return barrier.park(group, revision, obstacle)
     if beneficiary := scene.admission.beneficiary(group.index, revision, group.ranks):
         return barrier.release(group, revision, beneficiary)

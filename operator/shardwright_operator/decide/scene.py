@@ -50,24 +50,31 @@ class Scene:
         """The owned object of this kind and name, if it stands."""
         return self.observed.children.get((kind, name))
 
-    def obstacle(self, index: int, *, sets_only: bool = False) -> str:
+    def was_refused(self, kind: ChildKind, name: str) -> bool:
+        """Whether the server refused the last write to a child, as far as this operator remembers."""
+        note = self.observed.notes.get((kind, name))
+        return note is not None and bool(note.refused)
+
+    def obstacle(self, index: int, revision: Revision, *, sets_only: bool = False) -> str:
         """The refused write that keeps a group from running, in words; empty when there is none.
 
         A group needs all of its children and those of the resource: without its NetworkPolicy it would run
         open to everybody, without one of its sets it would hold its GPUs and wait. A write whose time to be
-        tried again has come is no obstacle, or it never would be tried.
+        tried again has come is no obstacle, or it never would be tried; nor is a set of other pods than those
+        of ``revision``, which somebody may have corrected for this very reason.
         """
         own, name = names.group(self.owner.name, index), self.owner.name
         for note in self.observed.notes.values():
             if not note.refused or (sets_only and note.kind is not ChildKind.STATEFUL_SET):
                 continue
-            due = not note.foreign and note.retry_at is not None and note.retry_at <= self.now
+            past = note.pods_hash not in {"", revision.pods_hash} and note.name.startswith(f"{own}-")
+            due = past or (note.retry_at is not None and note.retry_at <= self.now)
             needed = (
                 note.kind in {ChildKind.REVISION, ChildKind.CONFIG_MAP}
                 or note.name in {own, name}
                 or note.name.startswith(f"{own}-")
             )
-            if needed and not due:
+            if needed and (note.foreign or not due):
                 return f"{note.kind} {note.name} is refused"
         return ""
 
@@ -98,3 +105,5 @@ class GroupStep:
     requeue_after_s: float | None = None
     goes_down: bool = False
     """Whether it takes down a group that was up."""
+    worker_first: bool = False
+    """Whether nothing else is written before the worker set stands: the server has refused that before."""

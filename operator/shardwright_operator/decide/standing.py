@@ -179,6 +179,11 @@ class Standing:
             return None
         return self.scene.write(worker_set(self.scene.owner, revision, self.index, replicas=0))
 
+    def was_refused(self, role: Role) -> bool:
+        """Whether the server refused the last write to this set."""
+        name = names.stateful_set(self.scene.owner.name, self.index, role)
+        return self.scene.was_refused(ChildKind.STATEFUL_SET, name)
+
     def no_set(self, role: Role) -> SetClaim:
         """The belief that the group has no such set, to be confirmed before it costs the group."""
         owner = self.scene.owner

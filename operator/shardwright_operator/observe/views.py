@@ -321,6 +321,8 @@ class WriteNote:
     """The server's message, if it refused."""
     foreign: bool = False
     """Whether the refusal means that somebody else owns the name."""
+    pods_hash: str = ""
+    """Of a set: what its pods would be made from. Its own digest tells of its record and its count too."""
     retry_at: datetime | None = None
     altered: str = ""
     """First difference between what was written and what the server kept, in words."""
