@@ -40,6 +40,9 @@ def conflicts(observed: Observed, resource: ResourceView, now: datetime) -> list
         elif not overdue:
             # Most likely of a resource of the same name that was just deleted, and about to go with it.
             text += "another owner; waiting until Kubernetes has removed it with that owner"
+        elif child.is_shared and not child.deleting:
+            text += "another owner, and a further one for which Kubernetes keeps it; delete it, or "
+            text += "rename this resource"
         else:
             text += (
                 f"another owner, and its deletion has not ended within {_PATIENCE}: see who has to act on "
@@ -60,7 +63,7 @@ def left_behind(observed: Observed, resource: ResourceView, now: datetime) -> tu
     Its garbage collector misses the end of a resource that is made again under its name while its watch is
     broken, as at a restart of the API server: it then sees one object that has changed, and what the earlier
     one left would stay until kube-controller-manager starts anew. A child is known by the name of its owner,
-    and one name is held by one resource at a time.
+    and one name is held by one resource at a time. What has a further owner may be kept for that one.
     """
     if now < _told_since(resource, now) + COLLECTED_WITHIN:
         return ()
@@ -68,7 +71,7 @@ def left_behind(observed: Observed, resource: ResourceView, now: datetime) -> tu
     return tuple(
         Delete(kind=child.kind, name=child.name, uid=child.uid, why=why)
         for child in observed.children.values()
-        if child.owner_uid not in {"", resource.uid} and not child.deleting
+        if child.owner_uid not in {"", resource.uid} and not (child.is_shared or child.deleting)
     )
 
 

@@ -73,7 +73,8 @@ def project_resource(body: Mapping[str, Any]) -> ResourceView:
 def project_child(body: Mapping[str, Any]) -> ChildView | None:
     """View of an owned object; None when nothing says whose it is, or another kind controls it.
 
-    Its owner says it first: a label can be removed by anybody, which is then drift like any other.
+    Its owner says it first: a label can be removed by anybody, which is then drift like any other. A kind of
+    the same name in another API group is another kind.
 
     The StatefulSet controller copies our labels onto the ControllerRevisions that it keeps for itself.
     """
@@ -81,7 +82,7 @@ def project_child(body: Mapping[str, Any]) -> ChildView | None:
     labels = metadata.get("labels") or {}
     controller = _controller(metadata)
     owner = controller.get("name") or labels.get(Label.DEPLOYMENT)
-    if not owner or controller.get("kind", KIND) != KIND:
+    if not owner or (controller and not _is_ours(controller)):
         return None
     spec = body.get("spec") or {}
     status = body.get("status") or {}
@@ -96,6 +97,7 @@ def project_child(body: Mapping[str, Any]) -> ChildView | None:
         uid=metadata.get("uid", ""),
         resource_version=resource_version(body),
         owner_uid=controller.get("uid", ""),
+        is_shared=len(metadata.get("ownerReferences") or ()) > 1,
         deleting="deletionTimestamp" in metadata,
         annotations={
             name: value
@@ -277,6 +279,11 @@ def _job(status: Mapping[str, Any]) -> JobView:
 def _controller(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
     owners: tuple[Mapping[str, Any], ...] = metadata.get("ownerReferences") or ()
     return next((owner for owner in owners if owner.get("controller")), {})
+
+
+def _is_ours(owner: Mapping[str, Any]) -> bool:
+    """Whether an owner reference names a ModelDeployment, whatever version of it."""
+    return owner.get("kind") == KIND and str(owner.get("apiVersion", "")).partition("/")[0] == GROUP
 
 
 def _role(labels: Mapping[str, str]) -> Role | None:

@@ -125,6 +125,8 @@ class ChildView:
     uid: str
     resource_version: int
     owner_uid: str
+    is_shared: bool = False
+    """Whether it has further owners: Kubernetes keeps it as long as one of all lives."""
     deleting: bool = False
     annotations: Mapping[str, str] = field(default_factory=dict)
     role: Role | None = None

@@ -8,7 +8,7 @@ identity that does not change while they run.
 import base64
 import ssl
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -34,6 +34,10 @@ class Credentials:
     def with_token(self, token: str) -> "Credentials":
         """Return the same server with another identity."""
         return Credentials(server=self.server, authority=self.authority, token=token)
+
+    def at(self, server: str) -> "Credentials":
+        """Return the same identity at another server of the same authority."""
+        return replace(self, server=server)
 
     @property
     def host(self) -> str:

@@ -5,10 +5,11 @@ once, because nothing of a test cluster is worth an orderly end. Everything lies
 file, so that another process can find and stop a cluster that was kept or whose owner crashed.
 """
 
+import contextlib
 import secrets
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -173,6 +174,33 @@ class ControlPlane:
             self._run(name, program, *arguments, probe=probe)
         finally:
             client.close()
+
+    @contextlib.contextmanager
+    def behind_all_watches(self) -> Iterator[Client]:
+        """Inside the block the API server is down; the client is one of a second server on the same store.
+
+        What is done by it nobody is told of, not later either: the cache from which the first one serves
+        watches begins anew, and whoever comes back with an older version has to list what is there by then.
+        Call it from the thread that called ``start``.
+        """
+        program, arguments = self._commands["kube-apiserver"]
+        with reserved_ports(1) as (port,):
+            own = (f"--secure-port={port}", f"--audit-log-path={self.folder / 'second-audit.log'}")
+            name, client = (
+                "second-apiserver",
+                Client(self.cluster.credentials.at(f"https://127.0.0.1:{port}")),
+            )
+            self._run(name, program, *arguments, *own, probe=lambda: answers(client, "/readyz"))
+        first, second = self._process("kube-apiserver"), self._process(name)
+        try:
+            stop_processes((first,))
+            yield client
+        finally:
+            client.close()
+            stop_processes((second,))
+            self.processes = tuple(process for process in self.processes if process is not second)
+            del self._commands[name]
+            self.restart("kube-apiserver")
 
     def revive(self) -> tuple[str, ...]:
         """Start again what has ended by itself, as a node does with its static pods; returns the names.

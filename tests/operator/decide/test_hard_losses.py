@@ -234,6 +234,22 @@ def test_what_kubernetes_does_not_collect_of_an_older_resource_is_removed(world:
     assert world.condition("Ready") == ("True", "GroupsReady")
 
 
+def test_what_has_a_further_owner_is_left_to_it_and_told(world: SimulatedWorld) -> None:
+    """Kubernetes keeps an object as long as one of its owners lives."""
+    service = world.get("Service", "llama")
+    owner = service["metadata"]["ownerReferences"][0]
+    further = {"apiVersion": "v1", "kind": "ConfigMap", "name": "bill", "uid": "lives"}
+    service["metadata"]["ownerReferences"] = [{**owner, "uid": "gone"}, further]
+    world.touch(service)
+    for minutes in (0, 2, 5):
+        world.now += timedelta(minutes=minutes)
+        assert world.reconcile().stages == ()
+    assert world.condition("Stalled") == ("True", "NameConflict")
+    assert (
+        "a further one for which Kubernetes keeps it; delete it" in world.status["conditions"][0]["message"]
+    )
+
+
 def test_a_child_of_an_older_resource_that_does_not_go_is_told_what_to_do_with(
     world: SimulatedWorld,
 ) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from shardwright_operator.api.constants import API_VERSION, KIND, Label
+from shardwright_operator.api.constants import API_VERSION, GROUP, KIND, Label
 from shardwright_operator.decide.drift import difference
 from shardwright_operator.observe.store import Store
 from shardwright_operator.observe.views import ChildKind, Key
@@ -170,6 +170,23 @@ def test_the_copies_that_the_set_controller_keeps_are_not_children() -> None:
     store = Store()
     assert store.put(revision, deleted=False) == frozenset()
     assert (ChildKind.REVISION, "llama-0-worker-abc") not in store.observe(KEY).children
+
+
+@pytest.mark.parametrize(
+    ("api_version", "is_child"),
+    [
+        pytest.param(API_VERSION, True, id="ours"),
+        pytest.param(f"{GROUP}/v9", True, id="ours, in another version"),
+        pytest.param("models.example.com/v1", False, id="another group's kind of the same name"),
+    ],
+)
+def test_only_what_a_resource_of_ours_controls_is_a_child(api_version: str, *, is_child: bool) -> None:
+    service = body("Service", "llama", "s", 5, spec={})
+    owner = {"apiVersion": api_version, "kind": KIND, "name": KEY.name, "uid": "gone", "controller": True}
+    service["metadata"]["ownerReferences"] = [owner]
+    store = Store()
+    store.put(service, deleted=False)
+    assert ((ChildKind.SERVICE, "llama") in store.observe(KEY).children) is is_child
 
 
 @pytest.mark.parametrize(

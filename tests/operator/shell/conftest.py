@@ -85,7 +85,7 @@ class World:
 
 
 def service(name: str = "llama", owner_uid: str = "", **spec: Any) -> dict[str, Any]:
-    owners = [{"kind": KIND, "name": KEY.name, "uid": owner_uid, "controller": True}] if owner_uid else []
+    owner = {"apiVersion": API_VERSION, "kind": KIND, "name": KEY.name, "uid": owner_uid, "controller": True}
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -93,7 +93,7 @@ def service(name: str = "llama", owner_uid: str = "", **spec: Any) -> dict[str, 
             "namespace": KEY.namespace,
             "name": name,
             "labels": {Label.MANAGED_BY: MANAGED_BY_VALUE, Label.DEPLOYMENT: KEY.name},
-            "ownerReferences": owners,
+            "ownerReferences": [owner] if owner_uid else [],
         },
         "spec": spec,
     }
