@@ -25,7 +25,9 @@ from shardwright_operator.observe.views import Key
 
 GROUP_ALONE = "2 sets + 1 Service"
 ALL_CHILDREN = "all 8 children"
-LOSS_INTERVAL_S = 0.5
+LOSS_INTERVALS_S = (2.0, 0.5)
+"""Between one pod's death and the next; the shorter one keeps a small machine busy with the groups before."""
+
 MANY = "many"
 
 
@@ -202,23 +204,34 @@ def reaction_figures(ground: Ground, operator: OperatorAtWork, losses: int) -> N
 
     Counted from the moment that the API server was asked for the pod's end, by the audit log.
     """
-    client, since = ground.client, now()
-    for index in range(losses):
+    each = losses // len(LOSS_INTERVALS_S)
+    for turn, interval_s in enumerate(LOSS_INTERVALS_S):
+        _lose(ground, operator, range(turn * each, (turn + 1) * each), interval_s)
+    say("    operator's memory", f"{operator.cost.rss_mib:.0f} MiB, peak {operator.cost.peak_mib:.0f} MiB")
+
+
+def _lose(ground: Ground, operator: OperatorAtWork, indices: range, interval_s: float) -> None:
+    client, since, before = ground.client, now(), operator.cost
+    for index in indices:
         worker = f"{names.stateful_set(_name(index), 0, Role.WORKER)}-1"
         client.delete("pods", worker, MANY, grace_s=0)
-        time.sleep(LOSS_INTERVAL_S)
+        time.sleep(interval_s)
     time.sleep(5)
+    cpu_s = operator.cost.cpu_s - before.cpu_s
     died = {
         event.name.removesuffix("-0-worker-1"): event.received
         for event in read_audit(ground.plane.audit_log, since=since, verbs=("delete",), resource="pods")
         if event.user == "admin"
     }
     requests = ground.requests(since)
+    say(
+        f"operator: a pod dies every {interval_s:g} s",
+        f"{1000 * cpu_s / len(indices):.0f} ms of CPU and {len(requests) / len(indices):.1f} requests each",
+    )
     writes = [event for event in requests if event.resource == "statefulsets"]
-    _say_delays("a pod's death -> the first write of its group's end", died, writes)
+    _say_delays("from its death to the first write of its group's end", died, writes)
     deletions = [event for event in requests if event.resource == "pods" and event.verb == "delete"]
-    _say_delays("a pod's death -> the first deletion of another member", died, deletions)
-    say("    operator's memory", f"{operator.cost.rss_mib:.0f} MiB, peak {operator.cost.peak_mib:.0f} MiB")
+    _say_delays("from its death to the first deletion of another member", died, deletions)
 
 
 def _say_delays(what: str, died: Mapping[str, datetime], events: Sequence[AuditEvent]) -> None:
@@ -228,11 +241,11 @@ def _say_delays(what: str, died: Mapping[str, datetime], events: Sequence[AuditE
         if of_it:
             delays.append((min(of_it) - moment).total_seconds())
     if len(delays) < 2:
-        say(f"operator: {what}", f"seen {len(delays)} times for {len(died)} deaths")
+        say(f"    {what}", f"seen {len(delays)} times for {len(died)} deaths")
         return
     percentiles = statistics.quantiles(delays, n=100, method="inclusive")
     say(
-        f"operator: {what}",
+        f"    {what}",
         f"p50 {percentiles[49]:.3f} s, p95 {percentiles[94]:.3f} s, p99 {percentiles[98]:.3f} s "
         f"({len(delays)} of {len(died)})",
     )

@@ -10,6 +10,8 @@ class ResourceBook:
 
     def __init__(self) -> None:
         self.by_key: dict[Key, ResourceView] = {}
+        self.unready: set[Key] = set()
+        """Those that are not Ready by their last status."""
         self.unedited_changes = 0
         """How often a spec read otherwise than before though nobody had edited it, by its generation. The CRD
         has changed then: it cuts fields off as an object is read, or gives them back."""
@@ -28,7 +30,16 @@ class ResourceBook:
         self._keep(view, old)
         return True
 
+    def forget(self, key: Key) -> None:
+        """The resource is gone."""
+        self.by_key.pop(key, None)
+        self.unready.discard(key)
+
     def _keep(self, view: ResourceView, old: ResourceView | None) -> None:
         if old is not None and (old.uid, old.generation) == (view.uid, view.generation):
             self.unedited_changes += old.spec != view.spec
         self.by_key[view.key] = view
+        if view.is_ready:
+            self.unready.discard(view.key)
+        else:
+            self.unready.add(view.key)

@@ -10,7 +10,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from shardwright_operator.api.constants import KIND, Role
+from shardwright_operator.api.constants import KIND
 from shardwright_operator.api.gang import Gang, kind_of
 from shardwright_operator.observe.demand import DemandBook
 from shardwright_operator.observe.gpus import GpuAccount
@@ -18,6 +18,7 @@ from shardwright_operator.observe.loaders import LoaderBook
 from shardwright_operator.observe.measurement import Measurement
 from shardwright_operator.observe.obituaries import ObituaryBook
 from shardwright_operator.observe.observed import Observed
+from shardwright_operator.observe.pods import PodBook
 from shardwright_operator.observe.port_blocks import PortBlockBook
 from shardwright_operator.observe.priorities import PriorityBook, project_priority_class
 from shardwright_operator.observe.projection import (
@@ -61,7 +62,7 @@ class Store:
         self._gang_obstacles = dict(gang_obstacles or {})
         self._resources = ResourceBook()
         self._children: defaultdict[Key, dict[tuple[ChildKind, str], ChildView]] = defaultdict(dict)
-        self._pods: defaultdict[Key, dict[str, PodView]] = defaultdict(dict)
+        self._pods = PodBook()
         self._obituaries = ObituaryBook()
         self._port_blocks = PortBlockBook()
         self._loaders = LoaderBook()
@@ -101,12 +102,11 @@ class Store:
         notes: Mapping[tuple[ChildKind, str], WriteNote] | None = None,
     ) -> Observed:
         """A snapshot of everything known about one ModelDeployment."""
-        pods = self._pods.get(key, {}).values()
         return Observed(
             key=key,
             resource=self._resources.by_key.get(key),
             children=dict(self._children.get(key, {})),
-            pods=tuple(sorted(pods, key=lambda pod: (pod.group, pod.node_rank))),
+            pods=tuple(sorted(self._pods.of(key), key=lambda pod: (pod.group, pod.node_rank))),
             loaders=self._loaders.of(key),
             port_blocks=self._port_blocks.of_others(key),
             obituaries=self._obituaries.of(key),
@@ -121,10 +121,7 @@ class Store:
 
     def serving_leaders(self) -> Iterator[PodView]:
         """A serving rank 0 of each resource, that of the lowest group."""
-        for pods in self._pods.values():
-            serving = [pod for pod in pods.values() if pod.role is Role.LEADER and pod.ready]
-            if serving:
-                yield min(serving, key=lambda pod: pod.group)
+        return self._pods.serving_leaders()
 
     def measured(self, key: Key, measurement: Measurement) -> bool:
         """Keep what an engine has said; whether a pass over its resource would find news in it."""
@@ -143,8 +140,7 @@ class Store:
         return self._loaders.has_told(key, uid, bytes_there)
 
     def _look(self, key: Key) -> tuple[ResourceView | None, Iterable[ChildView], Iterable[PodView]]:
-        children, pods = self._children.get(key, {}), self._pods.get(key, {})
-        return self._resources.by_key.get(key), children.values(), pods.values()
+        return self._resources.by_key.get(key), self._children.get(key, {}).values(), self._pods.of(key)
 
     def put_stranger(self, body: Mapping[str, Any], *, deleted: bool) -> frozenset[Key]:
         """Take in a pod that is not ours: only the GPUs that it holds are kept."""
@@ -236,8 +232,7 @@ class Store:
         if kind == KIND:
             yield from self._resources.by_key.values()
         elif kind == "Pod":
-            for pods in self._pods.values():
-                yield from pods.values()
+            yield from self._pods.views()
             yield from self._loaders.views()
         elif kind == "Node":
             yield from self._gpus.views()
@@ -273,7 +268,7 @@ class Store:
         self.demands.changed(view.key)
         if deleted:
             if old is None or old.uid == view.uid:
-                self._resources.by_key.pop(view.key, None)
+                self._resources.forget(view.key)
                 self._obituaries.forget(view.key)
                 self._measured.pop(view.key, None)
         elif (old is not None and not self._tombstones.succeeds(view, old)) or not self._resources.put(view):
@@ -307,27 +302,25 @@ class Store:
         """Return those that are not Ready: they may wait for the class itself, or have another turn now."""
         if not self._priorities.put(view, deleted=deleted):
             return _NOTHING
-        return frozenset(key for key, r in self._resources.by_key.items() if not r.is_ready)
+        return frozenset(self._resources.unready)
 
     def _put_pod(self, view: PodView | None, *, deleted: bool) -> frozenset[Key]:
         if view is None:
             return _NOTHING
-        pods = self._pods[view.key]
-        old = pods.get(view.name)
+        old = self._pods.named(view.key, view.name)
         self.demands.changed(view.key)
         if deleted:
             released = self._gpus.release(view.uid)
             self._obituaries.mourn(view)
-            if old is not None and old.uid == view.uid:
-                del pods[view.name]
-                self._forget_empty(view.key)
+            self._pods.remove(view)
+            self._forget_empty(view.key)
             return frozenset({view.key}) | (self._wake() if released else _NOTHING)
         if old is not None and not self._tombstones.succeeds(view, old):
             return _NOTHING
         if old is not None and old.uid != view.uid:
             self._obituaries.mourn(old)
             self._gpus.release(old.uid)
-        pods[view.name] = view
+        self._pods.put(view)
         self._gpus.put_member(view)
         if old is not None and replace(view, resource_version=0) == replace(old, resource_version=0):
             return _NOTHING
@@ -347,12 +340,10 @@ class Store:
 
     def _concerned_by(self, node: str) -> frozenset[Key]:
         """Keys with a pod on the node, and those that are not Ready and may wait for such a one."""
-        on_it = {key for key, pods in self._pods.items() if any(p.node == node for p in pods.values())}
-        return frozenset(on_it | {key for key, r in self._resources.by_key.items() if not r.is_ready})
+        return self._pods.owners_on(node) | self._resources.unready
 
     def _forget_empty(self, key: Key) -> None:
-        for by_key in (self._children, self._pods):
-            if not by_key.get(key):
-                by_key.pop(key, None)
+        if not self._children.get(key):
+            self._children.pop(key, None)
         if key not in self._resources.by_key and key not in self._children and key not in self._pods:
             self._obituaries.forget(key)

@@ -214,3 +214,53 @@ def test_only_what_a_resource_of_ours_controls_is_a_child(api_version: str, *, i
 )
 def test_drift_in_words(desired: Any, live: Any, words: str | None) -> None:
     assert difference(desired, live) == words
+
+
+def placed(uid: str, version: int, node: str, name: str = "llama-0-worker-1") -> dict[str, Any]:
+    return {**pod(uid, version, name=name), "spec": {"nodeName": node}}
+
+
+def gpu_node(name: str, version: int, *, cordoned: bool = False) -> dict[str, Any]:
+    node = body("Node", name, name, version, status={"allocatable": {"nvidia.com/gpu": "8"}})
+    return {**node, "spec": {"unschedulable": cordoned}}
+
+
+def resource(version: int, ready: str) -> dict[str, Any]:
+    return body(
+        KIND, KEY.name, "mine", version, spec={}, status={"conditions": [{"type": "Ready", "status": ready}]}
+    )
+
+
+def test_news_of_a_node_wakes_those_with_a_pod_on_it() -> None:
+    store = Store()
+    store.put(placed("a", 5, "n1"), deleted=False)
+    assert store.put(gpu_node("n1", 6), deleted=False) == {KEY}
+    assert store.put(gpu_node("n2", 7), deleted=False) == frozenset()
+
+
+def test_news_of_a_node_wakes_nobody_whose_pod_has_left_it() -> None:
+    store = Store()
+    store.put(placed("a", 5, "n1"), deleted=False)
+    store.put(placed("b", 6, "n2"), deleted=False)
+    assert store.put(gpu_node("n1", 7), deleted=False) == frozenset()
+    store.put(placed("b", 8, "n2"), deleted=True)
+    assert store.put(gpu_node("n2", 9), deleted=False) == frozenset()
+
+
+def test_news_of_a_node_wakes_those_with_another_pod_left_on_it() -> None:
+    store = Store()
+    store.put(placed("a", 5, "n1", "llama-0-worker-1"), deleted=False)
+    store.put(placed("b", 6, "n1", "llama-0-worker-2"), deleted=False)
+    store.put(placed("a", 7, "n1", "llama-0-worker-1"), deleted=True)
+    assert store.put(gpu_node("n1", 8), deleted=False) == {KEY}
+
+
+def test_news_of_a_node_wakes_those_that_are_not_ready_and_no_others() -> None:
+    store = Store()
+    store.put(resource(5, "False"), deleted=False)
+    assert store.put(gpu_node("n1", 6), deleted=False) == {KEY}
+    store.put(resource(7, "True"), deleted=False)
+    assert store.put(gpu_node("n1", 8, cordoned=True), deleted=False) == frozenset()
+    store.put(resource(9, "False"), deleted=False)
+    store.put(resource(9, "False"), deleted=True)
+    assert store.put(gpu_node("n1", 10), deleted=False) == frozenset()
