@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 CLUSTER := PYTHONPATH=tests/cluster $(BIN)/python -m control_plane
 NODES := PYTHONPATH=tests/cluster:tests/nodes $(BIN)/python -m real_nodes
 # Most of the tests' time is waiting for a cluster, so two processes share the cores; each has its own cluster.
-IN_TWO := -n 2 --dist loadfile
+IN_TWO := -n 2 --dist loadfile --no-loadscope-reorder
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 # An exported KUBECONFIG may point at a cluster that matters, so only one that is given to make itself counts.

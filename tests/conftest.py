@@ -1,4 +1,8 @@
-"""What holds for all tests: only those listed in ``skips.txt`` may be skipped, and none is about time."""
+"""What holds for all tests: only those listed in ``skips.txt`` may be skipped, and none is about time.
+
+Those that need a cluster come first: with two processes at work, one would else wait at the end for minutes
+while the other runs the last long file.
+"""
 
 from pathlib import Path
 
@@ -41,3 +45,8 @@ class _SkipGuard:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(_SkipGuard())
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: item.get_closest_marker("cluster") is None)
