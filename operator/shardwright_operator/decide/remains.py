@@ -84,7 +84,7 @@ def awaited(group: Standing) -> str:
     """Who is waited for; a pod that outstays its time names the node that should have ended it."""
     if not group.pods:
         leaving = (f"{each.kind} {each.name} to go" for each in group.gangs if group.at_rest)
-        return next(leaving, "the sets' controller")
+        return next(leaving, "Kubernetes to confirm that its StatefulSets have no pods left")
     late = group.scene.now - timedelta(seconds=OVERDUE_S)
     overdue = [p for p in group.pods if p.deadline is not None and p.deadline <= late]
     if overdue:

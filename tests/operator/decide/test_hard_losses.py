@@ -392,6 +392,17 @@ def test_a_pod_whose_grace_was_cut_short_is_looked_at_when_it_becomes_overdue(wo
     assert WORKER not in world.pods
 
 
+def test_who_is_waited_for_when_the_last_pod_is_gone_is_said_for_users(world: SimulatedWorld) -> None:
+    # "waiting for the sets' controller" told nobody whose controller that is, or what it is to do.
+    world.restart_container(WORKER, exit_code=1, reason="Error")
+    world.reconcile()
+    world.kubelets()
+    world.reconcile()
+    assert world.pods == {}
+    expected = "waiting for Kubernetes to confirm that its StatefulSets have no pods left"
+    assert message_of_group(world) == expected
+
+
 def test_a_pod_that_a_controller_makes_from_its_cache_is_left_to_it_for_a_while(
     world: SimulatedWorld,
 ) -> None:
