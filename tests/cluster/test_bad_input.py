@@ -234,7 +234,10 @@ def test_claim_that_appears_later(
     llama = Deployed(api, namespace, {**LLAMA_405B, "model": from_claim("weights")}).create()
     message = llama.wait("Reconciling", "True", "WaitingForVolume")
 
-    assert message == "the claim 'weights' of spec.model.source.persistentVolumeClaim does not exist"
+    assert message == (
+        "the PersistentVolumeClaim 'weights' of spec.model.source.persistentVolumeClaim does not exist; "
+        "create it in this namespace, with access mode ReadOnlyMany or ReadWriteMany"
+    )
     assert llama.condition("Stalled") == ("", "")
     make_claim("weights", "ReadWriteMany")
     llama.wait_ready()

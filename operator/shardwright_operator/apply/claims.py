@@ -8,10 +8,11 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from shardwright_operator.cluster import Cluster, NotFoundError
-from shardwright_operator.observe.views import ClaimState, ClaimView
+from shardwright_operator.observe.views import UNBOUND, ClaimState, ClaimView
 
 FOUND_S = 60.0
 MISSING_S = 5.0
+UNBOUND_S = 5.0
 KEPT = 1024
 
 
@@ -40,10 +41,16 @@ class ClaimReader:
             view = ClaimView(name=name, state=ClaimState.MISSING)
             seconds = MISSING_S
         else:
-            modes = tuple((body.get("spec") or {}).get("accessModes") or ())
-            created = str(body["metadata"].get("creationTimestamp") or "")
-            view = ClaimView(name=name, state=ClaimState.FOUND, access_modes=modes, created=created)
-            seconds = FOUND_S
+            spec = body.get("spec") or {}
+            view = ClaimView(
+                name=name,
+                state=ClaimState.FOUND,
+                access_modes=tuple(spec.get("accessModes") or ()),
+                created=str(body["metadata"].get("creationTimestamp") or ""),
+                phase=str((body.get("status") or {}).get("phase") or ""),
+                storage_class=str(spec.get("storageClassName") or ""),
+            )
+            seconds = UNBOUND_S if view.phase == UNBOUND else FOUND_S
         if len(self._kept) >= KEPT:
             self._kept.clear()
         self._kept[namespace, name] = _Kept(now + timedelta(seconds=seconds), view)

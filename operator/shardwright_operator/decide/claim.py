@@ -5,12 +5,13 @@ a claim may be deleted and made anew with other access modes, and more replicas 
 run keep what they have mounted, since Kubernetes lets no claim go that a pod uses.
 """
 
+import re
 from collections.abc import Iterable
 
 from shardwright_operator.api.constants import GroupPhase, Reason
 from shardwright_operator.api.errors import SpecError
 from shardwright_operator.api.v1alpha1 import ModelDeploymentSpec
-from shardwright_operator.observe.views import ClaimState, ClaimView
+from shardwright_operator.observe.views import UNBOUND, ClaimState, ClaimView
 from shardwright_operator.status.group import GroupState
 from shardwright_operator.status.report import Problem
 from shardwright_planner import Plan
@@ -18,6 +19,7 @@ from shardwright_planner import Plan
 POLL_S = 15.0
 """A claim is not watched: one that cannot be used is looked at again after this time."""
 
+_VOLUME = re.compile(r"persistentvolumeclaim|volume", re.IGNORECASE)
 _MODES_OF_A_CACHE = frozenset({"ReadWriteMany"})
 """A cache must be written to before it is read."""
 _MODES = frozenset({"ReadWriteMany", "ReadOnlyMany"})
@@ -30,7 +32,11 @@ def claim_problem(spec: ModelDeploymentSpec, plan: Plan, claim: ClaimView | None
     cached = spec.storage.model_cache is not None
     field = "spec.storage.modelCache" if cached else "spec.model.source.persistentVolumeClaim"
     if claim.state is ClaimState.MISSING:
-        text = f"the claim {claim.name!r} of {field} does not exist"
+        modes = " or ".join(sorted(_MODES_OF_A_CACHE if cached else _MODES))
+        text = (
+            f"the PersistentVolumeClaim {claim.name!r} of {field} does not exist; create it in this "
+            f"namespace, with access mode {modes}"
+        )
         return Problem(reason=Reason.WAITING_FOR_VOLUME, message=text, stalled=False)
     pods = plan.nodes * max(1, spec.replicas)
     usable = _MODES_OF_A_CACHE if cached else _MODES
@@ -43,6 +49,31 @@ def claim_problem(spec: ModelDeploymentSpec, plan: Plan, claim: ClaimView | None
         remedy=f"use a claim with {' or '.join(sorted(usable))}",
     )
     return Problem(reason=Reason.VOLUME_NOT_SHARED, message=str(error), stalled=True)
+
+
+def names_volume(unschedulable: str) -> bool:
+    """Whether the scheduler speaks of claims: missing, unbound, or bound to another zone."""
+    return _VOLUME.search(unschedulable) is not None
+
+
+def claim_words(claim: ClaimView | None) -> str:
+    """Which claim the pods mount and what to do about it, for pods that find no node because of a volume.
+
+    The scheduler names neither the claim nor its class: "pod has unbound immediate PersistentVolumeClaims".
+    """
+    if claim is None or claim.state is ClaimState.MISSING:
+        return ""
+    named = f"PersistentVolumeClaim {claim.name!r}"
+    kind = f"StorageClass {claim.storage_class!r}" if claim.storage_class else "no StorageClass"
+    look = f"kubectl describe pvc {claim.name}"
+    if claim.phase != UNBOUND:
+        state = claim.phase or "there"
+        return f"{named} ({kind}) is {state}; its volume must be within reach of nodes with free GPUs: {look}"
+    if claim.storage_class:
+        remedy = "see that the class exists and can make a volume, or create a PersistentVolume for it"
+    else:
+        remedy = "create a PersistentVolume for it, or a claim that names a StorageClass"
+    return f"{named} ({kind}) is not bound to a volume; {remedy}: {look} has the reason"
 
 
 def held_back(problem: Problem | None, groups: Iterable[GroupState]) -> tuple[Problem, ...]:

@@ -24,6 +24,7 @@ from shardwright_operator.build.model_files import origin
 from shardwright_operator.build.owner import Owner
 from shardwright_operator.build.revision import Revision
 from shardwright_operator.decide.cause import last_words, waiting_reason
+from shardwright_operator.decide.claim import claim_words, names_volume
 from shardwright_operator.decide.decision import Apply, Delete
 from shardwright_operator.decide.drift import needed_write
 from shardwright_operator.observe.observed import Observed
@@ -85,7 +86,7 @@ def decide_download(
     pods = [pod for pod in observed.loaders if pod.job == name]
     if failed:
         return _failed(name, bytes_, child.job, pods)
-    return _under_way(name, bytes_, child.job, pods)
+    return _under_way(name, bytes_, child.job, pods, observed.claim)
 
 
 def model_section(spec: ModelDeploymentSpec | None, download: Download | None) -> dict[str, Any]:
@@ -129,10 +130,14 @@ def _failed(name: str, bytes_: int, job: JobView, pods: Sequence[LoaderView]) ->
     return _stuck(name, bytes_, job, reason, f"{text}; {remedy}", stalled=True)
 
 
-def _under_way(name: str, bytes_: int, job: JobView, pods: Sequence[LoaderView]) -> Download:
+def _under_way(
+    name: str, bytes_: int, job: JobView, pods: Sequence[LoaderView], claim: ClaimView | None
+) -> Download:
     current = pods[-1] if pods else None
     if current is not None and current.unschedulable:
         text = f"pod {current.name} fits no node: {current.unschedulable}"
+        if names_volume(current.unschedulable) and (told := claim_words(claim)):
+            text = f"{text.rstrip('. ')}; {told}"
         # Not "waiting for capacity", which says of a group that it is in the queue for GPUs.
         return _stuck(name, bytes_, job, Reason.DOWNLOADING, text)
     if current is not None and current.waiting is not None:

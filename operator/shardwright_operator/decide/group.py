@@ -12,6 +12,7 @@ from shardwright_operator.api.constants import GroupPhase, Reason, Role
 from shardwright_operator.build.revision import Revision
 from shardwright_operator.decide import barrier, remains
 from shardwright_operator.decide.admission import LOOK_AGAIN_S
+from shardwright_operator.decide.claim import claim_words
 from shardwright_operator.decide.decision import Event, EventType
 from shardwright_operator.decide.delay import next_attempt
 from shardwright_operator.decide.failure import Failure, find_failure
@@ -198,6 +199,7 @@ def _watch(group: Standing, record: Record, members: int) -> GroupStep:
             shortfall=group.scene.admission.shortfall(group.index, revision, group.ranks)
             if revision is not None and any(pod.unschedulable for pod in group.ranks)
             else "",
+            claim=claim_words(group.scene.observed.claim),
         )
     )
     state = group.state(waiting.phase, waiting.reason, waiting.message, record=record, members=members)

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 
 from shardwright_operator.api.constants import GroupPhase, Reason
 from shardwright_operator.decide.cause import cause_of, waiting_reason
+from shardwright_operator.decide.claim import names_volume
 from shardwright_operator.observe.views import PodView
 
-_VOLUME = re.compile(r"persistentvolumeclaim|volume", re.IGNORECASE)
-"""The scheduler speaks of claims that are missing, unbound, or bound to another zone."""
 _DIGEST = "@sha256:"
 _PREEMPTION = re.compile(r"\.? (?:no new claims to deallocate, )?preemption: ")
 """Before the scheduler's account of whom it could have preempted, as long as all the rest."""
@@ -40,6 +39,8 @@ class Sight:
     """Whether all pods should have been made by now."""
     shortfall: str = ""
     """Which GPUs are missing, if that is known."""
+    claim: str = ""
+    """Which claim the pods mount, and what to do about it when its volume is what they wait for."""
 
 
 def waiting_state(sight: Sight) -> WaitingState:
@@ -51,14 +52,15 @@ def _pending(sight: Sight) -> WaitingState | None:
     """A pod that cannot start until something outside of it changes."""
     for pod in sight.pods:
         if pod.unschedulable:
-            volume = _VOLUME.search(pod.unschedulable) is not None
+            volume = names_volume(pod.unschedulable)
             lacking = f"needs {sight.shortfall}; " if sight.shortfall and not volume else ""
             what = "is held back" if _GATED in pod.unschedulable else "fits no node"
             words = _PREEMPTION.split(pod.unschedulable, maxsplit=1)[0]
+            told = f"; {sight.claim}" if sight.claim and volume else ""
             return WaitingState(
                 phase=GroupPhase.PENDING,
                 reason=Reason.WAITING_FOR_VOLUME if volume else Reason.WAITING_FOR_CAPACITY,
-                message=f"{lacking}{_named(pod)} {what}: {words}",
+                message=f"{lacking}{_named(pod)} {what}: {words.rstrip('. ') if told else words}{told}",
             )
     for pod in sight.pods:
         if pod.waiting is not None:

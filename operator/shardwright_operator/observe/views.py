@@ -289,6 +289,10 @@ class PriorityClassView:
     """Whether pods that name none have it."""
 
 
+UNBOUND = "Pending"
+"""Phase of a PersistentVolumeClaim that has no volume yet."""
+
+
 class ClaimState(StrEnum):
     """Whether a PersistentVolumeClaim that the spec names is there."""
 
@@ -305,6 +309,10 @@ class ClaimView:
     access_modes: tuple[str, ...] = ()
     created: str = ""
     """RFC 3339, as the API server wrote it."""
+    phase: str = ""
+    """``Pending`` until a volume is bound, ``Lost`` when that is gone."""
+    storage_class: str = ""
+    """StorageClass that is to make the volume; empty for none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

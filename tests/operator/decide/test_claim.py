@@ -16,8 +16,8 @@ LLAMA_8B: dict[str, Any] = {"model": {"name": "meta-llama/Llama-3.1-8B-Instruct"
 MISSING = ClaimView(name="weights", state=ClaimState.MISSING)
 
 
-def claim(*modes: str, created: str = "", name: str = "weights") -> ClaimView:
-    return ClaimView(name=name, state=ClaimState.FOUND, access_modes=modes, created=created)
+def claim(*modes: str, created: str = "", name: str = "weights", **fields: str) -> ClaimView:
+    return ClaimView(name=name, state=ClaimState.FOUND, access_modes=modes, created=created, **fields)
 
 
 def running(spec: dict[str, Any], found: ClaimView) -> SimulatedWorld:
@@ -42,7 +42,14 @@ def test_groups_that_run_keep_what_they_have_mounted(found: ClaimView) -> None:
 @pytest.mark.parametrize(
     ("found", "reason", "stalled", "text"),
     [
-        pytest.param(MISSING, "WaitingForVolume", None, "the claim 'weights' of", id="gone"),
+        pytest.param(
+            MISSING,
+            "WaitingForVolume",
+            None,
+            "the PersistentVolumeClaim 'weights' of spec.model.source.persistentVolumeClaim does not exist; "
+            "create it in this namespace, with access mode ReadOnlyMany or ReadWriteMany",
+            id="gone",
+        ),
         pytest.param(
             claim("ReadWriteOnce"),
             "VolumeNotShared",
@@ -71,6 +78,56 @@ def test_a_broken_group_waits_for_a_claim_that_it_can_mount(
     world.claim = claim("ReadWriteMany")
     world.settle()
     assert world.condition("Ready") == ("True", "GroupsReady")
+
+
+UNBOUND = "0/2 nodes are available: pod has unbound immediate PersistentVolumeClaims. not found"
+
+
+@pytest.mark.parametrize(
+    ("found", "told"),
+    [
+        pytest.param(
+            claim("ReadWriteMany", phase="Pending", storage_class="nfs"),
+            "PersistentVolumeClaim 'weights' (StorageClass 'nfs') is not bound to a volume; see that the "
+            "class exists and can make a volume, or create a PersistentVolume for it: kubectl describe pvc "
+            "weights has the reason",
+            id="no volume of its class",
+        ),
+        pytest.param(
+            claim("ReadWriteMany", phase="Pending"),
+            "PersistentVolumeClaim 'weights' (no StorageClass) is not bound to a volume; create a "
+            "PersistentVolume for it, or a claim that names a StorageClass: kubectl describe pvc weights has "
+            "the reason",
+            id="no class",
+        ),
+        pytest.param(
+            claim("ReadWriteMany", phase="Bound", storage_class="zonal"),
+            "PersistentVolumeClaim 'weights' (StorageClass 'zonal') is Bound; its volume must be within "
+            "reach of nodes with free GPUs: kubectl describe pvc weights",
+            id="a volume elsewhere",
+        ),
+    ],
+)
+def test_a_pod_that_waits_for_its_volume_names_the_claim_its_class_and_what_to_do(
+    found: ClaimView, told: str
+) -> None:
+    # The scheduler names neither: whoever read its words had to look for the claim first.
+    world = SimulatedWorld(LLAMA_8B)
+    world.claim = found
+    world.refuses = lambda _pod: UNBOUND
+    world.run_for(5)
+    assert world.condition("Ready") == ("False", "WaitingForVolume")
+    expected = f"rank 0 (llama-0-leader-0) fits no node: {UNBOUND}; {told}"
+    assert world.status["groups"][0]["message"] == expected
+
+
+def test_the_claim_is_not_blamed_for_other_wants() -> None:
+    world = SimulatedWorld(LLAMA_8B)
+    world.claim = claim("ReadWriteMany", phase="Bound", storage_class="nfs")
+    world.refuses = lambda _pod: "0/2 nodes are available: 2 Insufficient memory."
+    world.run_for(5)
+    assert world.condition("Ready") == ("False", "WaitingForCapacity")
+    assert "weights" not in world.status["groups"][0]["message"]
 
 
 def test_more_groups_than_the_claim_can_serve() -> None:

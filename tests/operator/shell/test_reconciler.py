@@ -142,6 +142,24 @@ async def test_a_claim_is_read_once_and_again_after_a_while(world) -> None:
     assert len(world.cluster.calls) == 2
 
 
+async def test_a_claim_without_a_volume_is_read_again_soon_and_its_class_is_seen(world) -> None:
+    world.make_resource(model={"source": {"persistentVolumeClaim": {"claimName": "weights"}}})
+    world.cluster.seed(
+        {
+            "kind": "PersistentVolumeClaim",
+            "metadata": {"namespace": "models", "name": "weights"},
+            "spec": {"accessModes": ["ReadOnlyMany"], "storageClassName": "nfs"},
+            "status": {"phase": "Pending"},
+        }
+    )
+    await world.reconciler.reconcile(KEY)
+    found = world.observed[-1].claim
+    assert (found.phase, found.storage_class) == ("Pending", "nfs")
+    world.advance(6)
+    await world.reconciler.reconcile(KEY)
+    assert len(world.cluster.calls) == 2
+
+
 async def test_who_waits_for_gpus_hears_of_a_status_by_which_another_stops_to_wait(world) -> None:
     """As in a namespace on its way out: what it held back can no longer be made, and it says so."""
     world.store.replace_strangers((), version=0)
