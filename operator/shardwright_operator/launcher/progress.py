@@ -6,6 +6,7 @@ would need an account with rights at the API server, and its log is for people o
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import threading
@@ -18,6 +19,9 @@ METRIC = "shardwright_download_bytes"
 FRESH_S = 5.0
 """A look through the folder costs its file system a question for every file; answers are kept this long."""
 REQUEST_TIMEOUT_S = 5.0
+MOST_AT_ONCE = 8
+"""Askers at a time, each of whom has a thread. The operator is one of them, once a minute; beyond that the
+one who has been at it for longest gives way, so that nobody who dawdles keeps a later one out."""
 
 
 class ProgressServer:
@@ -69,6 +73,28 @@ class _Size:
 class _Server(ThreadingHTTPServer):
     address_family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
     daemon_threads = True
+    request_queue_size = 128
+
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        self._open: list[socket.socket] = []
+        self._lock = threading.Lock()
+        super().__init__(address, handler)
+
+    def process_request(self, request: socket.socket, client_address: object) -> None:  # type: ignore[override]
+        with self._lock:
+            self._open.append(request)
+            longest = self._open.pop(0) if len(self._open) > MOST_AT_ONCE else None
+        if longest is not None:
+            # Its thread, which waits for it, finds an end and is done.
+            with contextlib.suppress(OSError):
+                longest.shutdown(socket.SHUT_RDWR)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: socket.socket) -> None:  # type: ignore[override]
+        with self._lock:
+            if request in self._open:
+                self._open.remove(request)
+        super().shutdown_request(request)
 
     def server_bind(self) -> None:
         if self.address_family == socket.AF_INET6:
