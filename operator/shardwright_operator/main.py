@@ -62,6 +62,14 @@ def run(options: Mapping[str, Any]) -> int:
     return asyncio.run(_run_until_signal(settings))
 
 
+def _refuse(why: str) -> None:
+    """Say why there is nothing to serve: to a person in plain words, elsewhere as a line of the log."""
+    if sys.stderr.isatty():
+        sys.stderr.write(f"shardwright: {why}.\n")
+    else:
+        log.error("%s", why)
+
+
 async def _run_until_signal(settings: Settings) -> int:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -95,7 +103,7 @@ class Operator:
         try:
             connection = await connect(settings.kubeconfig)
         except NoClusterError as error:
-            log.error("%s", error)  # noqa: TRY400 - the text says all
+            _refuse(str(error))
             return EXIT_BAD_INPUT
         agent = f"shardwright/{settings.operator_version}"
         cluster = ApiCluster(

@@ -4,6 +4,9 @@ import asyncio
 import io
 import json
 import logging
+import os
+import pty
+import subprocess
 import sys
 import threading
 from argparse import ArgumentParser
@@ -264,6 +267,33 @@ def test_paths_of_kinds() -> None:
 async def test_a_missing_kubeconfig_is_said_so(tmp_path: Path) -> None:
     with pytest.raises(NoClusterError, match="nowhere"):
         await connect(str(tmp_path / "nowhere"))
+
+
+def operator_without_a_cluster(missing: Path, stderr: int) -> int:
+    command = [sys.executable, "-m", "shardwright_operator.cli", "operator", "--kubeconfig", str(missing)]
+    return subprocess.run(command, stderr=stderr, check=False, timeout=60).returncode
+
+
+def test_a_person_without_a_kubeconfig_is_told_so_in_plain_words(tmp_path: Path) -> None:
+    # A line of JSON on a terminal, with a logger's name in it, looked like a crash.
+    reader, terminal = pty.openpty()
+    code = operator_without_a_cluster(tmp_path / "nowhere", terminal)
+    os.close(terminal)
+    said = os.read(reader, 65536).decode()
+    os.close(reader)
+    assert code == EXIT_BAD_INPUT
+    assert said.replace("\r\n", "\n") == (
+        f"shardwright: no kubeconfig at {tmp_path / 'nowhere'}; give --kubeconfig, set KUBECONFIG, or run "
+        "inside a pod.\n"
+    )
+
+
+def test_a_missing_kubeconfig_is_a_line_of_json_where_logs_are_gathered(tmp_path: Path) -> None:
+    with (tmp_path / "log").open("wb") as log:
+        code = operator_without_a_cluster(tmp_path / "nowhere", log.fileno())
+    line = json.loads((tmp_path / "log").read_text())
+    assert (code, line["level"]) == (EXIT_BAD_INPUT, "error")
+    assert line["message"].startswith("no kubeconfig at ")
 
 
 async def test_json_as_deep_as_the_api_server_keeps_it_can_be_read(tmp_path: Path) -> None:
