@@ -157,17 +157,22 @@ def model_facts(spec: ModelDeploymentSpec) -> ModelFacts:
             raise _about_config(error) from None
     found = find_model(spec.model.name)
     if found is None:
-        close = get_close_matches(spec.model.name, model_names(), n=1, cutoff=0.8)
-        hint = f" ({close[0]}?)" if close else ""
         raise SpecError(
             field="spec.model.name",
             value=spec.model.name,
             limit="the planner has no facts about this model",
-            remedy=f"give the Hub id of a model in its catalogue{hint}, copy the model's config.json into "
-            "spec.model.config, or plan on the command line with --hub or --config FILE",
+            remedy=f"give the Hub id of a model in its catalogue{resembling(spec.model.name)}, copy the "
+            "model's config.json into spec.model.config, or plan on the command line with --hub or --config "
+            "FILE",
             reason=Reason.UNKNOWN_MODEL,
         )
     return found
+
+
+def resembling(name: str) -> str:
+    """The catalogue's name that a mistyped one is most like, as a question in brackets; empty if none is."""
+    close = get_close_matches(name, model_names(), n=1, cutoff=0.8)
+    return f" ({close[0]}?)" if close else ""
 
 
 def _about_config(error: PlanInputError) -> SpecError:

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from shardwright_operator.api.constants import API_VERSION, KIND
+from shardwright_operator.api.constants import API_VERSION, KIND, Reason
 from shardwright_operator.api.errors import SpecError, from_planner
 from shardwright_operator.api.manifest import ModelDeployment, parse_manifest
-from shardwright_operator.api.plan_request import declared_pool, plan_request
+from shardwright_operator.api.plan_request import declared_pool, plan_request, resembling
 from shardwright_operator.cli.checkpoint import Checkpoint, read_folder
 from shardwright_operator.cli.console import InputError
 from shardwright_operator.cli.documents import STDIN, read_config, read_manifests
@@ -40,8 +40,9 @@ class Origin:
         by_option = error.field.removeprefix("spec.") in self.options and error.field in FLAG_OF
         if by_option or not self.file:
             field = FLAG_OF.get(error.field, error.field)
+            remedy = _where_from(str(error.value)) if error.reason is Reason.UNKNOWN_MODEL else error.remedy
             return InputError(
-                str(SpecError(field=field, value=error.value, limit=error.limit, remedy=error.remedy))
+                str(SpecError(field=field, value=error.value, limit=error.limit, remedy=remedy))
             )
         return InputError(": ".join(part for part in (self.file, self.name, str(error)) if part))
 
@@ -189,6 +190,17 @@ def _question(document: Mapping[str, Any], given: Mapping[str, Any], file: str) 
         return Question(deployment=parse_manifest(altered), document=altered, origin=origin)
     except SpecError as error:
         raise origin.refused(error) from None
+
+
+def _where_from(name: str) -> str:
+    """Where the command line can have the facts of a model from that no catalogue has."""
+    if Path(name).is_dir():
+        return f"it is a folder here: give it as --model-dir {name}"
+    return (
+        f"give --model a Hub id of its catalogue{resembling(name)}, or add one of: --model-dir DIR (a local "
+        "checkpoint), --hub (ask the Hugging Face Hub for this id), --config FILE (the model's config.json); "
+        "a manifest has it in spec.model.config"
+    )
 
 
 def _model_name(config: Mapping[str, Any], path: str) -> str:

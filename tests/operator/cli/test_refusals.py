@@ -32,8 +32,19 @@ spec:
         pytest.param((*MODEL, *HARDWARE[:2]), "--gpus-per-node and --nodes must be given", id="part of it"),
         pytest.param(
             ("--model", "nobody/knows", *HARDWARE),
-            "--model is 'nobody/knows', but the planner has no facts about this model",
-            id="unknown model",
+            "--model is 'nobody/knows', but the planner has no facts about this model; give --model a Hub id "
+            "of its catalogue, or add one of: --model-dir DIR (a local checkpoint), --hub",
+            id="unknown model: what the command line can do comes first",
+        ),
+        pytest.param(
+            ("--model", "Qwen/Qwen3-32", *HARDWARE),
+            "give --model a Hub id of its catalogue (Qwen/Qwen3-32B?), or add",
+            id="mistyped model",
+        ),
+        pytest.param(
+            ("--model", str(Path(__file__).parent)[1:], *HARDWARE),
+            "--hub (ask the Hugging Face Hub for this id)",
+            id="no folder from here",
         ),
         pytest.param(
             (*MODEL, "--gpu", "H1000", *HARDWARE[2:]),
@@ -118,6 +129,27 @@ def test_plan_refuses_file(text: str, said: str, run: Run, tmp_path: Path) -> No
     assert (answer.code, answer.out) == (2, "")
     assert said.replace("FILE", str(file)) in answer.err
     assert answer.err.count("\n") == 1
+
+
+def test_folder_that_is_given_as_a_name(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "llama").mkdir()
+    monkeypatch.chdir(tmp_path)
+
+    answer = run("plan", "--model", "llama", *HARDWARE)
+
+    assert answer.err == (
+        "shardwright: --model is 'llama', but the planner has no facts about this model; it is a folder "
+        "here: give it as --model-dir llama.\n"
+    )
+
+
+def test_model_of_a_file_is_mended_in_the_file(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "given.yaml"
+    file.write_text(GOOD.replace("meta-llama/Llama-3.1-8B-Instruct", "nobody/knows"), encoding="utf-8")
+
+    assert (
+        "copy the model's config.json into spec.model.config" in run("plan", "-f", str(file), *HARDWARE).err
+    )
 
 
 def test_option_beside_a_file_is_blamed_by_its_name(run: Run, tmp_path: Path) -> None:
