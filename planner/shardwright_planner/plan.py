@@ -1,4 +1,4 @@
-"""The plan: the planner's whole answer, in the very shape that ``status.plan`` has.
+"""The plan: the planner's whole answer, in the shape that revisions keep and ``status.plan`` nearly has.
 
 It carries everything that an explanation needs, because the command line prints it with no cluster and the
 operator prints it later from the status alone, when the inputs may have changed. Every list and string is
@@ -225,5 +225,5 @@ class Plan(Record):
     planner_version: Label = Field(description="Version of the planner's rules.")
 
     def to_wire(self) -> dict[str, object]:
-        """The plan as it stands in ``status.plan``: camelCase, plain JSON types, absent instead of null."""
+        """The plan as it stands in a revision: camelCase, plain JSON types, absent instead of null."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)

@@ -182,9 +182,10 @@ def _main_job(stage: Stage) -> None:
 
 
 def _explanation(wire: dict[str, Any]) -> str:
-    from shardwright_planner import Plan, explain
+    from shardwright_operator.api.plan_status import plan_of
+    from shardwright_planner import explain
 
-    return explain(Plan.model_validate(wire), width=100, color=sys.stdout.isatty())
+    return explain(plan_of(wire), width=100, color=sys.stdout.isatty())
 
 
 def _show_group(stage: Stage) -> None:

@@ -11,8 +11,8 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from shardwright_operator.api.fields import LIST_MAP_KEYS, ApiRecord, map_of
+from shardwright_operator.api.plan_status import PlanStatus
 from shardwright_operator.api.schema import Schema, structural_schema
-from shardwright_planner.plan import Plan
 
 MAX_GROUPS = 100
 MAX_NODES = 64
@@ -167,7 +167,7 @@ class ModelDeploymentStatus(ApiRecord):
     image: Annotated[str, Field(max_length=512)] | None = Field(
         default=None, description="Engine image of this revision."
     )
-    plan: Plan | None = Field(default=None, description="The plan, with its reasons.")
+    plan: PlanStatus | None = Field(default=None, description="The plan, with its reasons.")
     model: ModelStatus | None = Field(default=None, description="How the model reaches the ranks.")
     measured: MeasuredStatus | None = Field(
         default=None, description="What the running engine says, to be held against the plan."

@@ -5,9 +5,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pydantic import ValidationError
-
 from shardwright_operator.api.constants import ConditionType
+from shardwright_operator.api.plan_status import plan_of
 from shardwright_operator.cli.comparison import comparison, report_line
 from shardwright_operator.cli.console import (
     EXIT_OK,
@@ -99,8 +98,8 @@ def _plan(name: str, status: Mapping[str, Any]) -> Plan:
         message = f"{name} has no plan: {(why or 'the operator has not looked at it yet').rstrip('.')}."
         raise InputError(message)
     try:
-        return Plan.model_validate(wire, extra="ignore")
-    except ValidationError:
+        return plan_of(wire)
+    except ValueError:
         message = f"the plan of {name} was made by another version; use that version's command line."
         raise InputError(message) from None
 

@@ -44,7 +44,7 @@ def parser(name: str) -> CommandParser:
         "--output",
         choices=("text", "json", "yaml"),
         default="text",
-        help="an explanation (text), or the plan as it stands in status.plan",
+        help="an explanation (text), or the plan as a record; status.plan has its alternatives as lines",
     )
     add_color(output)
     output.add_argument(

@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from shardwright_operator.api.constants import ConditionType, GroupPhase, Reason
+from shardwright_operator.api.plan_status import plan_section
 from shardwright_operator.api.status import MAX_GROUPS
 from shardwright_operator.build.owner import selector_text
 from shardwright_operator.observe.views import ResourceView
@@ -82,7 +83,7 @@ def status_of(findings: Findings, now: datetime) -> dict[str, Any]:
         "groups": [g.to_wire() for g in _shown(groups)],
     }
     if verdict.plan is not None:
-        wire["plan"] = verdict.plan.to_wire()
+        wire["plan"] = plan_section(verdict.plan)
     if findings.revision:
         wire["revision"] = findings.revision
     if findings.image:
