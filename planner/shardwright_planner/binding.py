@@ -13,7 +13,7 @@ from shardwright_planner.wording import (
     fits,
     held_text,
     step_terms,
-    time_text,
+    time_scale,
 )
 
 
@@ -87,10 +87,11 @@ def _loads(plan: Plan) -> Iterator[Load]:
         ("time to first token", predicted.time_to_first_token_ms, plan.goal.time_to_first_token_ms),
     ):
         if goal is not None and goal > 0:
+            scale = time_scale(figure.high, goal)
             yield Load(
                 name=name,
                 share=figure.high / goal,
-                text=f"up to {time_text(figure.high)} of {time_text(goal)}",
+                text=f"up to {scale.text(figure.high)} of {scale.text(goal)}",
             )
 
 

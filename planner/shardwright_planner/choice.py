@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from shardwright_planner.evaluation import Candidate, shortage, weigher
 from shardwright_planner.plan import Rule, SplitCause
 from shardwright_planner.request import Pins
+from shardwright_planner.wording import time_scale
 
 PLAIN_WITHIN = 1.10
 MOST_COMPARED = 16
@@ -129,11 +130,13 @@ def saving_text(chosen: Candidate, found: Sequence[Candidate]) -> str:
 
 def miss_text(candidate: Candidate) -> str:
     """Which service levels are missed and by how much; empty if none is."""
-    parts = [
-        f"{name} of up to {milliseconds(high)} misses {milliseconds(goal)} by {100 * (high / goal - 1):.0f} %"
-        for name, high, goal in candidate.misses()
-    ]
-    return " and ".join(parts)
+    return " and ".join(_missed(*each) for each in candidate.misses())
+
+
+def _missed(name: str, high: float, goal: float) -> str:
+    scale = time_scale(1000 * high, 1000 * goal)
+    reached, wanted = scale.text(1000 * high), scale.text(1000 * goal)
+    return f"{name} of up to {reached} misses {wanted} by {100 * (high / goal - 1):.0f} %"
 
 
 def milliseconds(seconds: float) -> str:

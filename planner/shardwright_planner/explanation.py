@@ -14,6 +14,7 @@ from shardwright_planner.sensitivity import Variant
 from shardwright_planner.wording import (
     MORE_REPLICAS,
     RULES,
+    TimeScale,
     alternative_text,
     cache_text,
     cause_text,
@@ -23,15 +24,18 @@ from shardwright_planner.wording import (
     fits,
     gib_text,
     held_text,
+    latency_scales,
     range_text,
     size_text,
     sizes_text,
+    slo_miss_text,
     step_terms,
-    time_text,
+    time_scale,
     where_text,
 )
 
 FOLDED = 6
+AS_ASKED = "as asked"
 VARIANT_WIDTH = 92
 VARIANT_HEAD = ("", "sizes", "per output token", "to first token", "fit at once", "SLO")
 LEGEND = (
@@ -74,7 +78,7 @@ def explain(
         list(_memory(plan, width, paint)),
         list(_latency(plan, width, paint)),
         list(_communication(plan, width)),
-        list(_sensitivity(variants, width, paint)),
+        list(_sensitivity(plan, variants, width, paint)),
         list(_alternatives(plan, width, paint, whole=whole)),
         list(_notes("Warnings", warnings, width, paint, "yellow")),
     ]
@@ -210,11 +214,10 @@ def _latency(plan: Plan, width: int, paint: Paint) -> Iterator[str]:
 
 
 def _figure(name: str, figure: Range, goal: float | None, confidence: str) -> tuple[str, str, str]:
-    spread = range_text(figure)
     if goal is None:
-        return name, spread, f"no goal; {confidence.lower()} confidence"
-    word = "meets" if figure.high <= goal else "misses"
-    return name, spread, f"{word} {time_text(goal)}; {confidence.lower()} confidence"
+        return name, range_text(figure), f"no goal; {confidence.lower()} confidence"
+    word, scale = "meets" if figure.high <= goal else "misses", time_scale(figure.high, goal)
+    return name, scale.range_text(figure), f"{word} {scale.text(goal)}; {confidence.lower()} confidence"
 
 
 def _communication(plan: Plan, width: int) -> Iterator[str]:
@@ -241,12 +244,15 @@ def _communication(plan: Plan, width: int) -> Iterator[str]:
         yield from paragraph(f"A decode step moves: {'; '.join(parts)}.", width)
 
 
-def _sensitivity(variants: Sequence[Variant], width: int, paint: Paint) -> Iterator[str]:
+def _sensitivity(plan: Plan, variants: Sequence[Variant], width: int, paint: Paint) -> Iterator[str]:
     if not variants:
         return
     yield paint("What if", "bold")
     answered = [(v, v.plan) for v in variants if v.plan is not None and v.fits]
-    rows = [variant_row(variant, changed) for variant, changed in answered]
+    scales = latency_scales([plan, *(changed for _, changed in answered)])
+    rows = [_variant_row(variant.change, changed, scales) for variant, changed in answered]
+    if rows and fits(plan):
+        rows.insert(0, _variant_row(AS_ASKED, plan, scales))
     if rows and width >= VARIANT_WIDTH:
         head, *lines = columns([VARIANT_HEAD, *rows], width, room=8)
         yield paint(head, "dim")
@@ -264,16 +270,19 @@ def _sensitivity(variants: Sequence[Variant], width: int, paint: Paint) -> Itera
             yield from paragraph(f"{variant.change}: {why}.", width, "  ", "    ")
 
 
-def variant_row(variant: Variant, plan: Plan) -> tuple[str, str, str, str, str, str]:
-    """A variant that fits as cells below ``VARIANT_HEAD``."""
+def _variant_row(
+    change: str, plan: Plan, scales: tuple[TimeScale, TimeScale]
+) -> tuple[str, str, str, str, str, str]:
+    """A plan that fits as cells below ``VARIANT_HEAD``, latencies in the units of the whole table."""
     predicted = plan.predicted
+    token, first = scales
     return (
-        variant.change,
+        change,
         sizes_text(plan).replace(" with expert parallelism", " EP"),
-        range_text(predicted.time_per_output_token_ms) if predicted else "",
-        range_text(predicted.time_to_first_token_ms) if predicted else "",
+        token.range_text(predicted.time_per_output_token_ms) if predicted else "",
+        first.range_text(predicted.time_to_first_token_ms) if predicted else "",
         held_text(plan.slo_concurrency),
-        {None: "none given", True: "met", False: "missed"}[plan.slo_predicted],
+        slo_miss_text(plan),
     )
 
 

@@ -133,15 +133,14 @@ def render_memory(rows: Sequence[MemoryRow], *, width: int = 100) -> str:
     """The memory table as text of at most ``width`` columns; what does not fit says why below its row."""
     first = max((len(row.label) for row in rows), default=7) + 2
     wide = first + 53 <= width
-    sizes = (6, 13, 11, 13, 10) if wide else (0, 9, 8, 12, 9)
+    sizes = (6, 13, 11, 13, 10) if wide else (0, 10, 9, 11, 8)
     names = ("nodes", "weights/GPU", "KV/GPU", "KV tokens", "requests")
     lines = [_row("layout", first, names if wide else ("", "weights", "KV", "KV tokens", "at once"), sizes)]
-    unit = " GiB" if wide else " Gi"
     for row in rows:
-        weights = f"{row.weights_bytes / GIB:.1f}{unit}" if row.weights_bytes else "-"
+        weights = f"{row.weights_bytes / GIB:.1f} GiB" if row.weights_bytes else "-"
         nodes = str(row.nodes) if wide else ""
         if row.fits:
-            cache = f"{row.cache_bytes / GIB:.1f}{unit}"
+            cache = f"{row.cache_bytes / GIB:.1f} GiB"
             cells = (nodes, weights, cache, f"{row.tokens:,}", f"{int(row.concurrency):,}")
             lines.append(_row(row.label, first, cells, sizes))
         else:

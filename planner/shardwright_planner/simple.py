@@ -122,11 +122,11 @@ def render_simple(table: SimpleTable) -> str:
     lines = [f"{table.model}: {count}, {given.bytes_per_parameter:g} bytes each", constants, "", header]
     for row in table.rows:
         shape = f"{row.tensor}x{row.pipeline}"
-        weights = f"{row.weights_bytes / GIB:.1f} G"
+        weights = f"{row.weights_bytes / GIB:.1f} GiB"
         if not row.fits:
             lines.append(f"{shape:<9}{weights:>12}{'-':>14}{'does not fit':>14}")
             continue
-        token, free = f"{row.token_bytes / 1024:g} Ki", f"{row.free_bytes / GIB:.1f} G"
+        token, free = f"{row.token_bytes / 1024:g} KiB", f"{row.free_bytes / GIB:.1f} GiB"
         note = "  KV heads replicated" if row.heads_replicated else ""
         lines.append(
             f"{shape:<9}{weights:>12}{token:>14}{free:>14}{row.tokens:>14,}{row.long_requests:>14}{note}"

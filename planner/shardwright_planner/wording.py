@@ -1,5 +1,8 @@
 """Quantities in the words of the explanations, so that the terminal and the report say them alike."""
 
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
 from shardwright_planner.gpu import GIB
 from shardwright_planner.plan import Alternative, Plan, Range, Rule, SplitCause, StepTime
 
@@ -112,6 +115,38 @@ def size_text(size: float) -> str:
     return f"{size / 1024**2:.1f} MiB" if size >= 1024**2 else f"{size / 1024:.0f} KiB"
 
 
+@dataclass(frozen=True, slots=True)
+class TimeScale:
+    """The unit of times that stand beside each other, with the digits that their smallest needs."""
+
+    unit: str
+    milliseconds: float
+    digits: int
+
+    def text(self, milliseconds: float) -> str:
+        """One time, without a fraction of nought: ``30 s``."""
+        return f"{self._number(milliseconds).removesuffix('.0')} {self.unit}"
+
+    def range_text(self, figure: Range) -> str:
+        """A range: ``64 to 87 ms``."""
+        return self.ends_text(figure.low, figure.high)
+
+    def ends_text(self, low: float, high: float) -> str:
+        """The ends of a range, in milliseconds, as a text."""
+        return f"{self._number(low)} to {self._number(high)} {self.unit}"
+
+    def _number(self, milliseconds: float) -> str:
+        return f"{milliseconds / self.milliseconds:.{self.digits}f}"
+
+
+def time_scale(*milliseconds: float) -> TimeScale:
+    """The one unit for times that are compared: ``900 ms`` and ``2.1 s`` in a column read wrongly."""
+    least, largest = min(milliseconds, default=0.0), max(milliseconds, default=0.0)
+    if largest >= 2_000 and least >= 100:
+        return TimeScale("s", 1000.0, 1 if least >= 1_000 else 2)
+    return TimeScale("ms", 1.0, 0 if least >= 10 else 1)
+
+
 def time_text(milliseconds: float) -> str:
     """Milliseconds as people read latencies."""
     if milliseconds >= 10_000:
@@ -120,11 +155,48 @@ def time_text(milliseconds: float) -> str:
 
 
 def range_text(figure: Range) -> str:
-    """A range in one unit: ``64 to 87 ms``."""
-    if figure.high >= 2_000:
-        return f"{figure.low / 1000:.1f} to {figure.high / 1000:.1f} s"
-    digits = 0 if figure.high >= 10 else 1
-    return f"{figure.low:.{digits}f} to {figure.high:.{digits}f} ms"
+    """A range that stands alone, in one unit: ``64 to 87 ms``."""
+    return time_scale(figure.high).range_text(figure)
+
+
+def latency_scales(plans: Iterable[Plan]) -> tuple[TimeScale, TimeScale]:
+    """The units of the time per output token and of that to the first token, for plans that are compared."""
+    predicted = [plan.predicted for plan in plans if plan.predicted is not None]
+    return (
+        time_scale(*(each.time_per_output_token_ms.high for each in predicted)),
+        time_scale(*(each.time_to_first_token_ms.high for each in predicted)),
+    )
+
+
+def slo_verdict(plan: Plan) -> str:
+    """Whether the service level is met, and by how much it is missed: ``missed by 12 % per output token``."""
+    if plan.slo_predicted is None:
+        return "none given"
+    if plan.slo_predicted:
+        return "met"
+    over = ", ".join(
+        f"{100 * (high / goal - 1):.0f} % {name}" for name, high, goal in _goals(plan) if high > goal
+    )
+    return f"missed by {over}" if over else "missed"
+
+
+def slo_miss_text(plan: Plan) -> str:
+    """The same of the level that is missed by most, for narrow columns: ``missed by 12 %``."""
+    if plan.slo_predicted is not False:
+        return slo_verdict(plan)
+    over = max((high / goal - 1 for _, high, goal in _goals(plan)), default=0.0)
+    return f"missed by {100 * over:.0f} %" if over > 0 else "missed"
+
+
+def _goals(plan: Plan) -> Iterator[tuple[str, float, float]]:
+    """Name, predicted high end and goal of each level that was given, in milliseconds."""
+    goal, predicted = plan.goal, plan.predicted
+    if predicted is None:
+        return
+    if goal.time_per_output_token_ms:
+        yield "per output token", predicted.time_per_output_token_ms.high, goal.time_per_output_token_ms
+    if goal.time_to_first_token_ms:
+        yield "to first token", predicted.time_to_first_token_ms.high, goal.time_to_first_token_ms
 
 
 def count_text(count: int, noun: str) -> str:

@@ -21,6 +21,7 @@ from shardwright_planner.bars import Paint, bar, paragraph
 from shardwright_planner.binding import binding_text, missed_text
 from shardwright_planner.explanation import stage_runs
 from shardwright_planner.sensitivity import sensitivity
+from shardwright_planner.wording import time_scale
 
 ANSI = re.compile(r"\x1b\[[0-9]+m")
 
@@ -173,6 +174,50 @@ def test_variants_fit_every_width_and_all_are_named(width):
     assert max(map(len, section.splitlines())) <= width
     changes = ("2x concurrency", "2x context", "FP8 weights", "FP8 KV cache")
     assert [change for change in changes if change not in section] == []
+
+
+@pytest.mark.parametrize(
+    ("times", "texts"),
+    [
+        pytest.param((64, 87), ["64 ms", "87 ms"], id="milliseconds"),
+        pytest.param((4.2, 87), ["4.2 ms", "87 ms"], id="a digit more for the small one"),
+        pytest.param((1900, 2100), ["1.9 s", "2.1 s"], id="seconds for both"),
+        pytest.param((900, 30_000), ["0.90 s", "30.00 s"], id="digits for the small one"),
+        pytest.param((45, 2400), ["45 ms", "2400 ms"], id="too small for seconds"),
+    ],
+)
+def test_times_that_are_compared_have_one_unit(times, texts):
+    scale = time_scale(*times)
+    assert [scale.text(time) for time in times] == texts
+
+
+def test_what_if_has_one_unit_in_each_column():
+    # With FP8 weights the time to first token was "106 to 681 ms", with twice the context "0.5 to 3.0 s".
+    level = ServiceLevel(concurrency=16)
+    load = Workload(input_tokens=6000, output_tokens=256)
+    pool = Pool(gpu=find_gpu("H100"), gpus_per_node=8, nodes=1, name="h100")
+    question = PlanRequest(
+        model=find_model("meta-llama/Llama-3.1-8B"), pools=(pool,), service_level=level, workload=load
+    )
+    rows = [v for v in sensitivity(question) if v.fits]
+    highs = [v.plan.predicted.time_to_first_token_ms.high for v in rows]
+    assert min(highs) < 2000 <= max(highs), "else nothing would be mixed"
+    text = explain(plan(question), width=120, variants=rows)
+    section = text[text.index("What if") : text.index(LONG)]
+    units = [re.findall(r" to [0-9.]+ (m?s)", line) for line in section.splitlines()[2:7]]
+    assert units == [["ms", "s"]] * 5
+
+
+def test_what_if_says_by_how_much_the_service_level_is_missed():
+    pool = Pool(gpu=find_gpu("H100"), gpus_per_node=8, nodes=1, name="h100")
+    question = PlanRequest(
+        model=find_model("meta-llama/Llama-3.1-70B"),
+        pools=(pool,),
+        service_level=ServiceLevel(time_per_output_token_s=0.001),
+    )
+    text = explain(plan(question), width=120, variants=sensitivity(question))
+    for change in ("as asked", "2x concurrency", "2x context", "FP8 weights", "FP8 KV cache"):
+        assert re.search(rf"  {change} .* missed by \d+ %\n", text)
 
 
 def test_a_variant_that_does_not_fit_says_why():

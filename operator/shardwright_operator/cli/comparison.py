@@ -13,7 +13,7 @@ from shardwright_operator.status.verified import is_planned_load
 from shardwright_planner import Plan
 from shardwright_planner.bars import columns
 from shardwright_planner.plan import Range
-from shardwright_planner.wording import range_text, time_text
+from shardwright_planner.wording import range_text, time_scale
 
 FORMAT = 1
 """Version of the report's line."""
@@ -102,15 +102,16 @@ def _rows(plan: Plan, measured: Mapping[str, Any]) -> Iterator[tuple[str, str, s
 
 
 def _latency(what: str, predicted: Range, found: float | None) -> tuple[str, str, str, str]:
-    off = ""
-    if found is not None:
-        if found > predicted.high:
-            off = _off(found, predicted.high)
-        elif found < predicted.low:
-            off = _off(found, predicted.low)
-        else:
-            off = "within"
-    return what, range_text(predicted), "" if found is None else time_text(found), off
+    if found is None:
+        return what, range_text(predicted), "", ""
+    if found > predicted.high:
+        off = _off(found, predicted.high)
+    elif found < predicted.low:
+        off = _off(found, predicted.low)
+    else:
+        off = "within"
+    scale = time_scale(predicted.high, found)
+    return what, scale.range_text(predicted), scale.text(found), off
 
 
 def _count(value: int | None) -> str:

@@ -23,7 +23,15 @@ from shardwright_operator.cli.question import Question, questions
 from shardwright_operator.observe.views import Key
 from shardwright_planner import Plan
 from shardwright_planner.bars import Paint, columns, paragraph
-from shardwright_planner.wording import count_text, gib_text, range_text, sizes_text, where_text
+from shardwright_planner.wording import (
+    TimeScale,
+    count_text,
+    gib_text,
+    latency_scales,
+    sizes_text,
+    slo_verdict,
+    where_text,
+)
 
 CLUSTER = "cluster"
 EXIT_CHANGES = 1
@@ -217,7 +225,9 @@ def _table(found: Change, width: int, paint: Paint) -> Iterator[str]:
     if old is None and new is None:
         return
     rows: list[Cells] = [("", "now", "then")]
-    before, after = dict(_figures(old, found, then=False)), dict(_figures(new, found, then=True))
+    scales = latency_scales(plan for plan in (old, new) if plan is not None)
+    before = dict(_figures(old, found, scales, then=False))
+    after = dict(_figures(new, found, scales, then=True))
     for name in dict.fromkeys((*before, *after)):
         mine, other = before.get(name, "-"), after.get(name, "-")
         if mine != other or name in _ALWAYS:
@@ -234,9 +244,12 @@ def _table(found: Change, width: int, paint: Paint) -> Iterator[str]:
 _ALWAYS = frozenset({"sizes", "groups", "GPUs in all"})
 
 
-def _figures(plan: Plan | None, found: Change, *, then: bool) -> Iterator[tuple[str, str]]:
+def _figures(
+    plan: Plan | None, found: Change, scales: tuple[TimeScale, TimeScale], *, then: bool
+) -> Iterator[tuple[str, str]]:
     if plan is None:
         return
+    token, first = scales
     revision = found.new if then else found.old
     yield "sizes", sizes_text(plan)
     yield "on", where_text(plan)
@@ -248,9 +261,9 @@ def _figures(plan: Plan | None, found: Change, *, then: bool) -> Iterator[tuple[
     yield "KV cache", f"{plan.kv_cache_tokens:,} tokens ({plan.kv_cache_dtype})"
     yield "requests at once", f"{int(plan.slo_concurrency):,} fit, {plan.goal.concurrency:,} wanted"
     if plan.predicted is not None:
-        yield "per output token", range_text(plan.predicted.time_per_output_token_ms)
-        yield "to first token", range_text(plan.predicted.time_to_first_token_ms)
-    verdict = {None: "none given", True: "met", False: "missed"}[plan.slo_predicted]
+        yield "per output token", token.range_text(plan.predicted.time_per_output_token_ms)
+        yield "to first token", first.range_text(plan.predicted.time_to_first_token_ms)
+    verdict = slo_verdict(plan)
     yield "service level", f"{verdict} (predicted)" if plan.slo_predicted is not None else verdict
     if revision is not None:
         yield "image", revision.image

@@ -12,7 +12,7 @@ from shardwright_operator.build.revision import Revision
 from shardwright_operator.observe.measurement import Load, Measurement, load_of
 from shardwright_operator.status.conditions import Condition
 from shardwright_planner import Plan
-from shardwright_planner.wording import range_text, time_text
+from shardwright_planner.wording import time_scale
 
 FEWER = 0.95
 """KV tokens may be so much fewer than planned: memory is predicted to a few per cent."""
@@ -86,8 +86,8 @@ def _differences(plan: Plan, measured: Mapping[str, Any]) -> Iterator[str]:
         ("time to first token", load.time_to_first_token_ms, predicted.time_to_first_token_ms),
     ):
         if found is not None and found > bounds.high * LATENCY:
-            off = _off(found, bounds.high)
-            yield f"{what} is {time_text(found)}, {off} the {time_text(bounds.high)} predicted at most"
+            off, scale = _off(found, bounds.high), time_scale(found, bounds.high)
+            yield f"{what} is {scale.text(found)}, {off} the {scale.text(bounds.high)} predicted at most"
 
 
 def _agreements(plan: Plan, measured: Mapping[str, Any]) -> Iterator[str]:
@@ -102,9 +102,10 @@ def _agreements(plan: Plan, measured: Mapping[str, Any]) -> Iterator[str]:
         yield f"the load is beyond the plan's: {found}"
     elif plan.predicted is not None and load.time_per_output_token_ms is not None:
         bounds = plan.predicted.time_per_output_token_ms
+        scale = time_scale(load.time_per_output_token_ms, bounds.high)
         yield (
-            f"time per output token is {time_text(load.time_per_output_token_ms)} with {load.running:g} "
-            f"requests, {range_text(bounds)} was predicted for {plan.goal.concurrency}"
+            f"time per output token is {scale.text(load.time_per_output_token_ms)} with {load.running:g} "
+            f"requests, {scale.range_text(bounds)} was predicted for {plan.goal.concurrency}"
         )
 
 

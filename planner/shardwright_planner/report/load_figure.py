@@ -15,7 +15,7 @@ from shardwright_planner.report.canvas import (
 )
 from shardwright_planner.report.markup import Markup, element
 from shardwright_planner.report.survey import Point
-from shardwright_planner.wording import time_text
+from shardwright_planner.wording import time_scale, time_text
 
 WIDTH, HEIGHT = 420.0, 300.0
 LEFT, RIGHT, TOP, BOTTOM = 58.0, 16.0, 34.0, 52.0
@@ -118,4 +118,4 @@ def _goal(
 
 
 def _ends(ends: tuple[float, float]) -> str:
-    return f"{time_text(ends[0])} to {time_text(ends[1])}"
+    return time_scale(ends[1]).ends_text(*ends)

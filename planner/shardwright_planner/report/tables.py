@@ -8,13 +8,15 @@ from shardwright_planner.report.markup import Markup, element, joined
 from shardwright_planner.report.survey import Row
 from shardwright_planner.sensitivity import Variant
 from shardwright_planner.wording import (
+    TimeScale,
     count_text,
     gib_text,
     held_text,
-    range_text,
+    latency_scales,
     size_text,
     sizes_text,
-    time_text,
+    slo_miss_text,
+    time_scale,
 )
 
 SHOWN = 12
@@ -28,6 +30,8 @@ def candidates_table(rows: Sequence[Row]) -> Markup:
     """Every candidate with its verdict, those that fit first; with its cost where any has a price."""
     several = len({row.pool for row in rows}) > 1
     priced = any(row.cost_per_hour is not None for row in rows)
+    token = time_scale(*(row.token_ms[1] for row in rows if row.token_ms))
+    first = time_scale(*(row.first_ms[1] for row in rows if row.first_ms))
     ordered = sorted(rows, key=lambda r: (not r.chosen, not r.fits, not r.legal, not r.meets, r.gpus))
     cost = ("per hour",) if priced else ()
     head = ("sizes", "GPUs", "nodes", *cost, "weights", "fit at once", "per token", "first token", "verdict")
@@ -40,8 +44,8 @@ def candidates_table(rows: Sequence[Row]) -> Markup:
                 *(((_cost(row), "n"),) if priced else ()),
                 (f"{gib_text(row.weights_bytes)} GiB" if row.weights_bytes else "", "n"),
                 (held_text(row.requests) if row.fits else "", "n"),
-                (_ends(row.token_ms), "n"),
-                (_ends(row.first_ms), "n"),
+                (_ends(row.token_ms, token), "n"),
+                (_ends(row.first_ms, first), "n"),
                 (row.verdict, "w"),
             ],
             "chosen" if row.chosen else "" if row.fits else "lost",
@@ -121,7 +125,8 @@ def _moves(plan: Plan) -> Iterator[list[Cell]]:
 def variants_table(plan: Plan, variants: Sequence[Variant]) -> Markup:
     """What changes with the question; the plan itself stands first."""
     head = ("", "sizes", "GPUs", "per token", "first token", "fit at once", "verdict")
-    body: list[tuple[list[Cell], str]] = [(_plan_cells("as asked", plan), "chosen")]
+    scales = latency_scales([plan, *(v.plan for v in variants if v.plan is not None and v.fits)])
+    body: list[tuple[list[Cell], str]] = [(_plan_cells("as asked", plan, scales), "chosen")]
     for variant in variants:
         name = joined([variant.change, element("br"), element("small", variant.detail)])
         if variant.plan is None:
@@ -129,23 +134,25 @@ def variants_table(plan: Plan, variants: Sequence[Variant]) -> Markup:
         elif not variant.fits:
             body.append(([(name, "k"), *(("", ""),) * 5, (variant.plan.reason, "w")], "lost"))
         else:
-            body.append((_plan_cells(name, variant.plan), ""))
+            body.append((_plan_cells(name, variant.plan, scales), ""))
     return _table(head, frozenset(range(2, 6)), body)
 
 
-def _plan_cells(name: str | Markup, plan: Plan) -> list[Cell]:
-    predicted = plan.predicted
+def _plan_cells(name: str | Markup, plan: Plan, scales: tuple[TimeScale, TimeScale]) -> list[Cell]:
+    predicted, (token, first) = plan.predicted, scales
     verdict = {
         None: "fits" if predicted else "does not fit",
         True: element("span", "meets the SLO", class_="good-text"),
-        False: element("span", "misses the SLO" if predicted else "does not fit", class_="bad-text"),
+        False: element(
+            "span", f"SLO {slo_miss_text(plan)}" if predicted else "does not fit", class_="bad-text"
+        ),
     }[plan.slo_predicted]
     return [
         (name, "k"),
         (sizes_text(plan).replace(" with expert parallelism", " EP"), "k"),
         (f"{plan.gpus_per_replica:,}", "n"),
-        (range_text(predicted.time_per_output_token_ms) if predicted else "", "n"),
-        (range_text(predicted.time_to_first_token_ms) if predicted else "", "n"),
+        (token.range_text(predicted.time_per_output_token_ms) if predicted else "", "n"),
+        (first.range_text(predicted.time_to_first_token_ms) if predicted else "", "n"),
         (f"{held_text(plan.slo_concurrency)} of {plan.goal.concurrency:,}", "n"),
         (verdict, ""),
     ]
@@ -177,10 +184,5 @@ def _table(
     return element("div", table, class_="scroll")
 
 
-def _ends(ends: tuple[float, float] | None) -> str:
-    if ends is None:
-        return ""
-    low, high = ends
-    if high >= 2000.0:
-        return f"{low / 1000.0:.1f} to {high / 1000.0:.1f} s"
-    return f"{low:.0f} to {time_text(high)}" if high >= 10 else f"{low:.1f} to {time_text(high)}"
+def _ends(ends: tuple[float, float] | None, scale: TimeScale) -> str:
+    return "" if ends is None else scale.ends_text(*ends)

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -164,6 +165,15 @@ def test_exit_codes(arguments: tuple[str, ...], code: int, said: str, run: Run) 
 
     assert (answer.code, answer.err) == (code, "")
     assert said in " ".join(answer.out.split())
+
+
+def test_a_missed_service_level_says_by_how_much(run: Run) -> None:
+    answer = run("diff", "-f", BIG, "--against", BIG, "--tpot", "40ms", "--ttft", "1s")
+
+    (line,) = [" ".join(line.split()) for line in answer.out.splitlines() if "service level" in line]
+    assert re.fullmatch(
+        r"service level met \(predicted\) missed by \d+ % per output token, \d+ % to first token", line
+    )
 
 
 def test_json_has_both_plans(run: Run) -> None:

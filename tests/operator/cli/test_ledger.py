@@ -1,6 +1,7 @@
 """``ledger``: the two tables in full, and the simple estimator digit for digit."""
 
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -12,13 +13,13 @@ ONE_NODE = ("--gpu", "H100-SXM-80GB", "--gpus-per-node", "8", "--nodes", "1")
 
 SIMPLE = """\
 TP x PP   weights/GPU  KV/token/GPU   KV free/GPU        tokens  32K requests
-1x1           131.5 G             -  does not fit
-2x1            65.8 G             -  does not fit
-4x1            32.9 G         80 Ki        30.2 G       395,569            12
-8x1            16.4 G         40 Ki        46.6 G     1,222,046            37
-16x1            8.2 G         40 Ki        54.8 G     1,437,500            43  KV heads replicated
-8x2             8.2 G         20 Ki        54.8 G     2,875,001            87
-4x2            16.4 G         40 Ki        46.6 G     1,222,046            37
+1x1         131.5 GiB             -  does not fit
+2x1          65.8 GiB             -  does not fit
+4x1          32.9 GiB        80 KiB      30.2 GiB       395,569            12
+8x1          16.4 GiB        40 KiB      46.6 GiB     1,222,046            37
+16x1          8.2 GiB        40 KiB      54.8 GiB     1,437,500            43  KV heads replicated
+8x2           8.2 GiB        20 KiB      54.8 GiB     2,875,001            87
+4x2          16.4 GiB        40 KiB      46.6 GiB     1,222,046            37
 """
 
 
@@ -119,3 +120,4 @@ def test_no_line_runs_past_the_terminal(
     answer = run("ledger", "--model", model, "--gpu", "H100-SXM-80GB", "--gpus-per-node", "8", "--nodes", "2")
 
     assert [line for line in answer.out.splitlines() if len(line) > columns] == []
+    assert re.findall(r"\d (?:G|Gi|Ki|Mi)\b", answer.out) == [], "one kind of unit everywhere"
