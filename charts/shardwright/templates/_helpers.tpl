@@ -84,7 +84,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
   verbs: [update]
 - apiGroups: [""]
   resources: [pods]
-  verbs: [list, watch, delete]
+  verbs: [get, list, watch, delete]
 - apiGroups: [""]
   resources: [persistentvolumeclaims]
   verbs: [get]

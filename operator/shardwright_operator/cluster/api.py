@@ -85,6 +85,14 @@ class ApiCluster:
     async def find(self, kind: str, namespace: str, name: str) -> Manifest | None:
         """See Cluster. Asked without our label: a name may be held by an object that does not carry it."""
         described = kind_named(kind)
+        if described.read_by_name:
+            try:
+                found = await self._request("get", kind, "GET", described.path(namespace, name))
+            except NotFoundError:
+                return None
+            return _trimmed(found, described.plain_kind, described.api_version)
+        # Even of one name a LIST waits until the API server's cache has caught up with everybody's writes: 50
+        # ms where 20 objects a second are written, against 3 of a GET.
         query = {"fieldSelector": f"metadata.name={name}"}
         answer = await self._request("list", kind, "GET", described.path(namespace), query=query)
         items = answer.get("items") or ()

@@ -28,6 +28,8 @@ class Kind:
     watched: bool = True
     metadata_only: bool = False
     """Whether watches and lists bring no more of it than that."""
+    read_by_name: bool = False
+    """Whether one is read with a GET, which is a right of its own; else by a LIST of one name."""
     gang: Gang | None = None
     """The gang scheduler whose kind it is: in use only where the operator was set up for that one."""
 
@@ -95,7 +97,7 @@ KINDS: tuple[Kind, ...] = (
         )
         for gang, api in GANG_APIS.items()
     ),
-    Kind(kind="Pod", group="", version="v1", plural="pods", selector=_OURS),
+    Kind(kind="Pod", group="", version="v1", plural="pods", selector=_OURS, read_by_name=True),
     Kind(kind="Node", group="", version="v1", plural="nodes", namespaced=False),
     Kind(
         kind="PriorityClass",

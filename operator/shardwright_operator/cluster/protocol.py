@@ -23,7 +23,7 @@ class Cluster(Protocol):
         ...
 
     async def find(self, kind: str, namespace: str, name: str) -> Manifest | None:
-        """The live object, or None. A LIST of one name: it needs no right beyond that of the watches."""
+        """The live object, or None. But for pods it needs no right beyond those of the watches."""
         ...
 
     def list(self, kind: str, namespace: str | None) -> AsyncIterator[Page]:
