@@ -9,6 +9,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from shardwright_operator.api.constants import ConditionType
+from shardwright_operator.observe.conditions import holds
 from shardwright_operator.observe.views import ResourceView
 from shardwright_operator.queue import Run
 
@@ -125,10 +126,9 @@ class _Live(Collector):
 
 def state_of(resource: ResourceView) -> str:
     """``ready``, ``stalled`` or ``reconciling``, from the conditions as last written."""
-    conditions = {c.get("type"): c.get("status") for c in resource.status.get("conditions") or ()}
-    if conditions.get(ConditionType.STALLED) == "True":
+    if holds(resource.status, ConditionType.STALLED):
         return "stalled"
-    return "ready" if conditions.get(ConditionType.READY) == "True" else "reconciling"
+    return "ready" if resource.is_ready else "reconciling"
 
 
 def _count(part: Mapping[str, Any], name: str, default: int) -> int:

@@ -17,6 +17,7 @@ from shardwright_operator.cli.console import (
     width,
 )
 from shardwright_operator.cli.options import add_color, add_kubeconfig
+from shardwright_operator.observe.conditions import condition_of
 from shardwright_planner import Plan, explain
 
 
@@ -78,9 +79,8 @@ def explained(plan: Plan, status: Mapping[str, Any], *, width: int, color: bool,
 
 
 def _verdict(status: Mapping[str, Any]) -> list[str]:
-    conditions = status.get("conditions") or ()
-    found = next((c for c in conditions if c.get("type") == ConditionType.PLAN_VERIFIED), None)
-    return [] if found is None else [f"{ConditionType.PLAN_VERIFIED}={found['status']}: {found['message']}"]
+    found = condition_of(status, ConditionType.PLAN_VERIFIED)
+    return [f"{ConditionType.PLAN_VERIFIED}={found['status']}: {found['message']}"] if found else []
 
 
 def _indented(text: str) -> str:
@@ -90,12 +90,10 @@ def _indented(text: str) -> str:
 def _plan(name: str, status: Mapping[str, Any]) -> Plan:
     wire = status.get("plan")
     if not wire:
-        conditions = {c.get("type"): c for c in status.get("conditions") or ()}
-        why = conditions.get(ConditionType.PLAN_ACCEPTED, conditions.get(ConditionType.READY, {})).get(
-            "message"
-        )
+        told = condition_of(status, ConditionType.PLAN_ACCEPTED) or condition_of(status, ConditionType.READY)
+        why = str(told.get("message") or "the operator has not looked at it yet")
         # Some messages of conditions are sentences with their own full stop.
-        message = f"{name} has no plan: {(why or 'the operator has not looked at it yet').rstrip('.')}."
+        message = f"{name} has no plan: {why.rstrip('.')}."
         raise InputError(message)
     try:
         return plan_of(wire)

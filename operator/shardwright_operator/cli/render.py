@@ -16,6 +16,7 @@ from shardwright_operator.cli.first_pass import UID, applied, first_pass, new_re
 from shardwright_operator.cli.options import add_options
 from shardwright_operator.cli.question import Question, questions
 from shardwright_operator.decide import DecideSettings
+from shardwright_operator.observe.conditions import condition_of
 from shardwright_operator.observe.observed import Observed
 from shardwright_operator.observe.views import Key
 from shardwright_operator.settings import installed_version
@@ -79,5 +80,4 @@ def manifests(question: Question) -> list[dict[str, Any]]:
 
 
 def _refusal(status: Mapping[str, Any] | None) -> str:
-    conditions = (status or {}).get("conditions", ())
-    return next((c["message"] for c in conditions if c["type"] == ConditionType.PLAN_ACCEPTED), "refused")
+    return str(condition_of(status or {}, ConditionType.PLAN_ACCEPTED).get("message") or "refused")

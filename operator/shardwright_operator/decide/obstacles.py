@@ -1,6 +1,6 @@
 """What others hold or refuse: names that are not ours, and writes that the server turned down."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from shardwright_operator.api.constants import KIND, ConditionType, Reason
@@ -9,6 +9,7 @@ from shardwright_operator.build.revision import Revision
 from shardwright_operator.decide.children import attached_names, wanted_names
 from shardwright_operator.decide.decision import Delete
 from shardwright_operator.decide.drift import ABSENT, body_digest
+from shardwright_operator.observe.conditions import condition_of
 from shardwright_operator.observe.observed import Observed
 from shardwright_operator.observe.views import ChildKind, ResourceView, WriteNote
 from shardwright_operator.status.report import Problem
@@ -83,8 +84,7 @@ def next_conflict_look_s(resource: ResourceView, now: datetime) -> float | None:
 
 def _told_since(resource: ResourceView, now: datetime) -> datetime:
     """Since when the status has told of a conflict."""
-    conditions = resource.status.get("conditions") or ()
-    ready: Mapping[str, object] = next((c for c in conditions if c.get("type") == ConditionType.READY), {})
+    ready = condition_of(resource.status, ConditionType.READY)
     if ready.get("reason") != Reason.NAME_CONFLICT or ready.get("status") != "False":
         return now
     try:

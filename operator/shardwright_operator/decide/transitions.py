@@ -5,6 +5,7 @@ from typing import Any
 
 from shardwright_operator.api.constants import ConditionType, GroupPhase, Reason
 from shardwright_operator.decide.decision import Event, EventType
+from shardwright_operator.observe.conditions import condition_of, holds
 
 _BAD = {
     (ConditionType.STALLED, "True"),
@@ -32,9 +33,8 @@ def transition_events(
 
     A plan that is expected to meet its service level is one piece of news, not two.
     """
-    before = {c.get("type"): c for c in old.get("conditions") or ()}
-    after = {c["type"]: c for c in new.get("conditions") or ()}
-    news = [after[t] for t in _TOLD if t in after and _state(after[t]) != _state(before.get(t))]
+    turned = (condition_of(new, t) for t in _TOLD if _state(new, t) != _state(old, t))
+    news = [condition for condition in turned if condition]
     messages: set[str] = set()
     reasons = {event.reason for event in told}
     for now in _joined(news):
@@ -74,7 +74,7 @@ def _joined(news: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
 
 def arrivals(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Event]:
     """An Event for each group that serves now and did not, unless Ready is about to tell of the last one."""
-    if any(c["type"] == ConditionType.READY and c["status"] == "True" for c in new.get("conditions") or ()):
+    if holds(new, ConditionType.READY):
         return
     served = {
         group.get("index") for group in old.get("groups") or () if group.get("phase") == GroupPhase.READY
@@ -85,5 +85,6 @@ def arrivals(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Event]:
             yield Event(type=EventType.NORMAL, reason=str(Reason.GROUP_READY), message=text)
 
 
-def _state(condition: Mapping[str, Any] | None) -> tuple[object, object]:
-    return (None, None) if condition is None else (condition.get("status"), condition.get("reason"))
+def _state(status: Mapping[str, Any], type_: ConditionType) -> tuple[object, object]:
+    condition = condition_of(status, type_)
+    return condition.get("status"), condition.get("reason")

@@ -15,6 +15,7 @@ from shardwright_operator.api.gang import kind_of
 from shardwright_operator.build.download import PROGRESS_PORT_NAME
 from shardwright_operator.build.ports import block_of
 from shardwright_operator.build.service import API_PORT_NAME
+from shardwright_operator.observe.conditions import condition_of, holds
 from shardwright_operator.observe.excerpt import head_and_tail
 from shardwright_operator.observe.views import (
     LONG_AGO,
@@ -156,11 +157,8 @@ def project_pod(body: Mapping[str, Any]) -> PodView | None:
     if Label.DEPLOYMENT not in labels or group is None or role is None:
         return None
     status = body.get("status") or {}
-    conditions: dict[str, Mapping[str, Any]] = {c.get("type"): c for c in status.get("conditions") or ()}
     containers = status.get("containerStatuses") or ()
-    absent: Mapping[str, Any] = {}
-    disrupted = conditions.get("DisruptionTarget", absent)
-    ready = conditions.get("Ready", absent)
+    disrupted, ready = condition_of(status, "DisruptionTarget"), condition_of(status, "Ready")
     return PodView(
         key=Key(metadata["namespace"], labels[Label.DEPLOYMENT]),
         name=metadata["name"],
@@ -211,12 +209,11 @@ def project_node(body: Mapping[str, Any]) -> NodeView | None:
     if not gpus:
         return None
     spec = body.get("spec") or {}
-    conditions: dict[str, Mapping[str, Any]] = {c.get("type"): c for c in status.get("conditions") or ()}
     return NodeView(
         name=metadata["name"],
         uid=metadata.get("uid", ""),
         resource_version=resource_version(body),
-        ready=conditions.get("Ready", {}).get("status") == "True",
+        ready=holds(status, "Ready"),
         unschedulable=bool(spec.get("unschedulable")),
         gpus=gpus,
         labels=_thrifty(metadata.get("labels") or {}),
@@ -252,18 +249,15 @@ def _running_since(containers: Any) -> datetime | None:
 
 
 def _unschedulable(status: Mapping[str, Any]) -> str:
-    found = (c for c in status.get("conditions") or () if c.get("type") == "PodScheduled")
-    scheduled: Mapping[str, Any] = next(found, {})
+    scheduled = condition_of(status, "PodScheduled")
     refused = scheduled.get("status") == "False" and scheduled.get("reason") in _HELD_BACK
     return scheduled.get("message", "") if refused else ""
 
 
 def _job(status: Mapping[str, Any]) -> JobView:
-    ended = {c.get("type"): c for c in status.get("conditions") or () if c.get("status") == "True"}
-    failed = ended.get("Failed")
-    if failed is not None:
+    if failed := holds(status, "Failed"):
         phase = JobPhase.FAILED
-    elif "Complete" in ended:
+    elif holds(status, "Complete"):
         phase = JobPhase.COMPLETE
     else:
         phase = JobPhase.RUNNING if status.get("ready") else JobPhase.PENDING
@@ -272,7 +266,7 @@ def _job(status: Mapping[str, Any]) -> JobView:
         started=str(status.get("startTime") or ""),
         completed=str(status.get("completionTime") or ""),
         failures=status.get("failed") or 0,
-        message=str((failed or {}).get("message") or ""),
+        message=str(condition_of(status, "Failed").get("message") or "") if failed else "",
     )
 
 

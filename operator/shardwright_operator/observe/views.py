@@ -17,6 +17,7 @@ from pydantic_core import to_json
 from shardwright_operator.api.constants import ConditionType, Role
 from shardwright_operator.api.gang import GANG_APIS, Gang
 from shardwright_operator.build.owner import Owner
+from shardwright_operator.observe.conditions import holds
 
 LONG_AGO = datetime.fromtimestamp(0, UTC)
 
@@ -78,8 +79,7 @@ class ResourceView:
     @property
     def is_ready(self) -> bool:
         """Whether it was Ready by the last status."""
-        conditions = self.status.get("conditions") or ()
-        return any(c.get("type") == ConditionType.READY and c.get("status") == "True" for c in conditions)
+        return holds(self.status, ConditionType.READY)
 
     @property
     def claim_name(self) -> str | None:
