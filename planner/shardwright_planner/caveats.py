@@ -8,7 +8,6 @@ from shardwright_planner.model import Attention, LatentAttention
 from shardwright_planner.request import Pins
 
 UNEVEN = 0.05
-EIGHT_BIT_METHODS = frozenset({"fp8", "fbgemm_fp8", "modelopt"})
 
 
 def caveats(chosen: Candidate, pins: Pins) -> Iterator[str]:
@@ -86,8 +85,9 @@ def _attention(chosen: Candidate) -> Iterator[str]:
 def _kernels(chosen: Candidate) -> Iterator[str]:
     setting, layout = chosen.setting, chosen.layout
     gpu, scheme = setting.pool.gpu, setting.model.quantization
-    if scheme is not None and scheme.method in EIGHT_BIT_METHODS and gpu.flops_8bit is None:
-        yield f"{gpu.name} has no FP8 units: FP8 weights save memory only, arithmetic runs in 16 bits."
+    if scheme is not None and scheme.activation_bits <= 8 and scheme.flops(gpu) is None:
+        kind = f"{'INT' if scheme.integer_activations else 'FP'}{scheme.activation_bits}"
+        yield f"{gpu.name} has no {kind} units: {kind} weights save memory only, arithmetic runs in 16 bits."
     if layout.crosses_nodes:
         yield "Tensor parallelism crosses nodes: every layer waits twice for the network."
     elif layout.tensor > max(1, gpu.nvlink_domain):

@@ -37,6 +37,12 @@ class Gpu:
         """Compute capability as vLLM writes it: 90 for 9.0."""
         return self.compute_capability[0] * 10 + self.compute_capability[1]
 
+    def narrow_flops(self, bits: int, *, integer: bool) -> float | None:
+        """Rate of products of such narrow numbers; None without units for them: they are widened."""
+        if integer:
+            return self.flops_int8 if bits == 8 else None
+        return self.flops_4bit if bits <= 4 else self.flops_8bit
+
     @property
     def is_a100(self) -> bool:
         """Whether vLLM's batch defaults treat it as an A100 (they look at the device's name)."""

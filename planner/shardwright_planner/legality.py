@@ -35,6 +35,9 @@ LEAST_CAPABILITY = {
     "modelopt_fp4": 80,
     "mxfp4": 80,
 }
+# For INT8 vLLM 0.32 takes its CUTLASS kernel whatever the GPU (kernels/linear/scaled_mm/cutlass.py), which
+# from here on ends the first step: "Int8 not supported on SM100. Use FP8 quantization instead".
+FIRST_WITHOUT_INT8 = 100
 
 
 class Legality:
@@ -118,6 +121,11 @@ class Legality:
         if gpu.capability < least:
             return (
                 f"{scheme.method} needs compute capability {least / 10}, {gpu.name} has {gpu.capability / 10}"
+            )
+        if scheme.integer_activations and gpu.capability >= FIRST_WITHOUT_INT8:
+            return (
+                f"8-bit integer activations run below compute capability {FIRST_WITHOUT_INT8 / 10} only, "
+                f"{gpu.name} has {gpu.capability / 10}; an FP8 checkpoint of the model runs there"
             )
         return None
 

@@ -7,6 +7,7 @@ number of kinds instead of the number of layers.
 
 from dataclasses import dataclass
 
+from shardwright_planner.gpu import Gpu
 from shardwright_planner.tensor_bytes import TensorBytes
 
 
@@ -130,8 +131,15 @@ class Quantization:
     experts_only: bool = False
     quantizes_head: bool = False
     activation_bits: int = 16
+    integer_activations: bool = False  # INT8 and not FP8
     kv_cache_dtype: str | None = None  # the checkpoint carries a scheme for the cache
     pad_multiple: int = 1  # expert widths are padded to it (MXFP4)
+
+    def flops(self, gpu: Gpu) -> float | None:
+        """The rate of a GPU's products in the activations' own width; None where it takes 16 bits."""
+        if self.activation_bits > 8:
+            return None
+        return gpu.narrow_flops(self.activation_bits, integer=self.integer_activations)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -114,6 +114,8 @@ def _of_group(group: Mapping[str, object], method: str) -> Quantization:
         group_size=size if size > 0 else None,
         block=_pair(weights, "block_structure"),
         activation_bits=_integer(activations.get("num_bits"), 16),
+        # The format's own default type is the integer.
+        integer_activations=bool(activations) and activations.get("type", "int") == "int",
     )
 
 

@@ -26,7 +26,7 @@ class KindCost:
     expert_bytes: int  # of one local expert
     local_experts: int
     operations_16bit: float
-    operations_8bit: float
+    operations_narrow: float  # in the width of quantized activations, where the GPU has units for it
     expert_operations: float  # of one token in one expert, on this rank's share of it
     reduces: int  # AllReduces in the layer when TP > 1
     kernels: int  # launched in a step
@@ -183,7 +183,7 @@ class WeightTable:
             if matrix.part is not Part.VECTOR:
                 # Whole matrices meet only the rank's own share of the tokens.
                 operations = 2.0 * elements / (tensor if is_whole else 1)
-                if self._is_8bit(rate):
+                if self._is_narrow(rate):
                     narrow += operations
                 else:
                     wide += operations
@@ -194,13 +194,13 @@ class WeightTable:
             expert_bytes=int(per_expert),
             local_experts=local,
             operations_16bit=wide,
-            operations_8bit=narrow,
+            operations_narrow=narrow,
             expert_operations=expert_operations,
             reduces=reduces_of(kind),
             kernels=kernel_count(kind, self.model.quantization),
         )
 
-    def _is_8bit(self, rate: float) -> bool:
+    def _is_narrow(self, rate: float) -> bool:
         scheme = self.model.quantization
         return scheme is not None and scheme.activation_bits <= 8 and rate < self.dtype_bytes
 

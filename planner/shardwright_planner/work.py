@@ -36,7 +36,7 @@ class StageWork:
     expert_s: float  # of one local expert of every sparse layer
     cache_s: float
     wide_s: float  # arithmetic in 16 bits
-    narrow_s: float  # in 8 bits
+    narrow_s: float  # in 8 or 4 bits
     attention_s: float
     expert_compute_s: float  # at the 16-bit peak: small grouped products gain nothing from 8-bit units
     kernels: int
@@ -78,7 +78,8 @@ class WorkCounter:
         gpu = setting.pool.gpu
         self._bandwidth = gpu.bandwidth_bytes_per_s
         self._wide = gpu.flops_16bit
-        self._narrow = gpu.flops_8bit or gpu.flops_16bit
+        scheme = setting.model.quantization
+        self._narrow = None if scheme is None else scheme.flops(gpu)
 
     def step(self, batch: Batch) -> StepWork:
         """The work of one step over all stages."""
@@ -148,12 +149,16 @@ class WorkCounter:
             here = tokens * layout.data * moe.per_token / layout.expert_ranks
             expert_compute = here * cost.expert_operations / self._wide
         read, attention = attention_work(kind, self.setting, layout.tensor, batch)
+        wide, narrow = cost.operations_16bit, cost.operations_narrow
+        if self._narrow is None:
+            # Weight-only kernels: FP8 on A100, FP4 on Hopper.
+            wide, narrow = wide + narrow, 0.0
         return _Kind(
             weights_s=cost.read_bytes / self._bandwidth,
             expert_s=expert,
             cache_s=read / self._bandwidth,
-            wide_s=tokens * cost.operations_16bit / self._wide,
-            narrow_s=tokens * cost.operations_8bit / self._narrow,
+            wide_s=tokens * wide / self._wide,
+            narrow_s=tokens * narrow / (self._narrow or self._wide),
             attention_s=attention / self._wide,
             expert_compute_s=expert_compute,
         )

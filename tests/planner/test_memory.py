@@ -124,7 +124,7 @@ def test_shared_experts_are_whole_where_tensor_ranks_share_out_the_tokens(name, 
     rate = scheme.bytes_per_parameter if scheme else 2
     shared = 3 * found.setting.model.hidden_size * moe.shared_intermediate * rate
     assert held == pytest.approx(0.75 * shared if whole else 0, rel=0.001)
-    assert found.table.costs(layout)[kind].operations_8bit == apart.costs(layout)[kind].operations_8bit
+    assert found.table.costs(layout)[kind].operations_narrow == apart.costs(layout)[kind].operations_narrow
 
 
 def test_the_fewest_blocks_of_any_stage_hold_for_all():
