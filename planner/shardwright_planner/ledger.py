@@ -97,8 +97,12 @@ def communication_ledger(
     link_bytes_per_s: float = 450e9,
     network_bytes_per_s: float = 50e9,
     element_bytes: int = 2,
+    cache: tuple[float, str] = (2.0, "auto"),
 ) -> CommunicationLedger:
-    """Counts and bytes of a step of ``tokens`` tokens, and their time at the bare one-way link rates."""
+    """Counts and bytes of a step of ``tokens`` tokens, and their time at the bare one-way link rates.
+
+    ``cache`` is bytes per element and data type of the KV cache.
+    """
     message = tokens * model.hidden_size * element_bytes
     reduces = model_links(model) if tensor > 1 else 0
     sent = reduces * message * 2 * (tensor - 1) // tensor
@@ -120,7 +124,7 @@ def communication_ledger(
         expert_layers=layers,
         exchange_token_bytes=per_token,
         exchange_bytes=per_token * tokens,
-        cached_token_bytes=cached_token_bytes(model, element_bytes=element_bytes),
+        cached_token_bytes=cached_token_bytes(model, 1, *cache),
     )
 
 

@@ -96,9 +96,11 @@ def simple_table(
     )
 
 
-def cached_token_bytes(model: ModelFacts, tensor: int = 1, element_bytes: float = 2.0) -> int:
+def cached_token_bytes(
+    model: ModelFacts, tensor: int = 1, element_bytes: float = 2.0, cache_dtype: str = "auto"
+) -> int:
     """Cache bytes of one token on one rank over all layers; layers with a window count in full."""
-    per_kind = [layer_spec(kind, tensor, element_bytes, "auto") for kind in model.kinds]
+    per_kind = [layer_spec(kind, tensor, element_bytes, cache_dtype) for kind in model.kinds]
     return sum(spec.token_bytes if (spec := per_kind[kind]) else 0 for kind in model.layers)
 
 

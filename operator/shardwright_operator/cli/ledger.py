@@ -26,7 +26,7 @@ from shardwright_planner.ledger import (
     render_communication,
     render_memory,
 )
-from shardwright_planner.setting import node_bytes_per_s
+from shardwright_planner.setting import node_bytes_per_s, settings
 from shardwright_planner.simple import SimpleAssumptions, SimpleTable, render_simple, simple_table
 
 
@@ -117,10 +117,12 @@ def _full(question: Question, options: argparse.Namespace) -> tuple[dict[str, An
     sizes = question.answer()
     tokens = options.tokens or request.service_level.concurrency
     (pool,) = request.pools
+    (setting,) = settings(request)
     # Pins narrow a plan; the table shows what they leave out as well.
     table = memory_table(replace(request, pins=Pins(cross_node_tensor=request.pins.cross_node_tensor)))
     ledger = communication_ledger(
         request.model,
+        cache=(setting.cache_bytes, setting.cache_dtype),
         tokens=tokens,
         tensor=sizes.tensor_parallel,
         pipeline=sizes.pipeline_parallel,

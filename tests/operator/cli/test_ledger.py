@@ -59,6 +59,23 @@ def test_communication_of_four_tensor_ranks(run: Run) -> None:
     assert "320 KiB per token over all layers" in answer.out
 
 
+@pytest.mark.parametrize(
+    ("model", "options", "kib"),
+    [
+        pytest.param("meta-llama/Llama-3.1-70B", (), "320", id="16 bits"),
+        pytest.param("meta-llama/Llama-3.1-70B", ("--kv-cache-dtype", "fp8"), "160", id="as asked for"),
+        pytest.param("nvidia/Llama-3.1-70B-Instruct-FP8", (), "160", id="as the checkpoint has it"),
+    ],
+)
+def test_cached_token_is_as_large_as_its_data_type(
+    model: str, options: tuple[str, ...], kib: str, run: Run
+) -> None:
+    # The ledger counted 16 bits whatever the cache: 320 KiB beside a plan with an FP8 one.
+    answer = run("ledger", "--model", model, *ONE_NODE, *options)
+
+    assert f"{kib} KiB per token over all layers" in answer.out
+
+
 def test_communication_of_four_stages(run: Run) -> None:
     answer = run(
         "ledger",
