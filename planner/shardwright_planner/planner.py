@@ -65,7 +65,7 @@ def benches(request: PlanRequest) -> list[Workbench]:
     """
     problems = settings(request)
     legality = Legality(problems[0].model, problems[0].engine, problems[0].executor)
-    _check_quantization(legality)
+    _check_quantization(legality, request.engine.quantization)
     check_pins(legality, request.pins, request.pools)
     tables: dict[int, WeightTable] = {}
     result = []
@@ -78,15 +78,19 @@ def benches(request: PlanRequest) -> list[Workbench]:
     return result
 
 
-def _check_quantization(legality: Legality) -> None:
-    found, scheme = legality.quantization_violation(), legality.model.quantization
-    if found is not None and scheme is not None:
-        raise PlanInputError(
-            field="model.quantization",
-            value=scheme.method,
-            limit=found,
-            remedy="use another checkpoint of the model, or another version of the engine",
-        )
+def _check_quantization(legality: Legality, asked: str | None) -> None:
+    found = legality.quantization_violation()
+    if found is None:
+        return
+    if asked is not None:
+        remedy = "leave it out, or use another version of the engine"
+        raise PlanInputError(field="model.quantization", value=asked, limit=found, remedy=remedy)
+    raise PlanInputError(
+        field="model.name",
+        value=legality.model.name,
+        limit=f"its checkpoint is quantized, and {found}",
+        remedy="use another checkpoint of the model, or another version of the engine",
+    )
 
 
 def _normalized(request: PlanRequest) -> PlanRequest:

@@ -13,6 +13,17 @@ Run = Callable[..., Any]
 
 HARDWARE = ("--gpu", "H100-SXM-80GB", "--gpus-per-node", "8", "--nodes", "1")
 MODEL = ("--model", "meta-llama/Llama-3.1-8B-Instruct")
+LLAMA = {
+    "model_type": "llama",
+    "architectures": ["LlamaForCausalLM"],
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "vocab_size": 128256,
+    "max_position_embeddings": 131072,
+}
 GOOD = """\
 apiVersion: shardwright.dev/v1alpha1
 kind: ModelDeployment
@@ -159,6 +170,20 @@ def test_option_beside_a_file_is_blamed_by_its_name(run: Run, tmp_path: Path) ->
     answer = run("plan", "-f", str(file), *HARDWARE, "--ttft", "soon")
 
     assert answer.err.startswith("shardwright: --ttft is 'soon', but it must be a duration")
+
+
+def test_format_of_a_checkpoint_is_not_blamed_on_an_option_that_nobody_gave(run: Run, tmp_path: Path) -> None:
+    config = {**LLAMA, "quantization_config": {"quant_method": "bitsandbytes", "load_in_8bit": True}}
+    folder = tmp_path / "llama"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+
+    answer = run("plan", "--config", str(folder), *HARDWARE)
+
+    assert answer.err == (
+        "shardwright: --model is 'llama', but its checkpoint is quantized, and vLLM 0.32 has no quantization "
+        "bitsandbytes; use another checkpoint of the model, or another version of the engine.\n"
+    )
 
 
 @pytest.mark.parametrize(
