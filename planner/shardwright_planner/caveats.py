@@ -18,6 +18,12 @@ def caveats(chosen: Candidate, pins: Pins) -> Iterator[str]:
     yield from _kernels(chosen)
     yield from _network(chosen)
     yield from _first_token(chosen)
+    scheme = chosen.setting.model.quantization
+    if scheme is not None and scheme.is_upper_bound:
+        yield (
+            "The checkpoint mixes formats and its config does not say which layer has which: all are counted "
+            "in 8 bits, so that it may need less. Its real tensor sizes (--model-dir, --hub) tell."
+        )
     if chosen.setting.model.confidence != "high":
         family = chosen.setting.model.architecture or "The model's family"
         yield f"{family} is planned from the generic fields of its config, with lower confidence."

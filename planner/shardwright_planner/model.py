@@ -128,12 +128,23 @@ class Quantization:
     group_size: int | None = None
     block: tuple[int, int] | None = None
     expert_bytes_per_parameter: float | None = None  # of routed experts, where they have another format
+    block_bytes_per_parameter: float | None = None  # of dense feed-forward blocks and shared experts likewise
+    block_activation_bits: int | None = None
+    head_bytes_per_parameter: float | None = None  # of the head likewise
+    is_upper_bound: bool = False  # the config does not say which layers have the narrower of its formats
     experts_only: bool = False
     quantizes_head: bool = False
     activation_bits: int = 16
     integer_activations: bool = False  # INT8 and not FP8
     kv_cache_dtype: str | None = None  # the checkpoint carries a scheme for the cache
     pad_multiple: int = 1  # expert widths are padded to it (MXFP4)
+
+    @property
+    def head_rate(self) -> float | None:
+        """Bytes per parameter of the head; None where it stays in 16 bits."""
+        if not self.quantizes_head:
+            return None
+        return self.head_bytes_per_parameter or self.bytes_per_parameter
 
     def flops(self, gpu: Gpu) -> float | None:
         """The rate of a GPU's products in the activations' own width; None where it takes 16 bits."""

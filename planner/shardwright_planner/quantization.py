@@ -88,11 +88,20 @@ def _compressed(section: Mapping[str, object], method: str = "compressed-tensors
         scheme = replace(scheme, experts_only=True)
     elif experts is not None and experts is not others:
         scheme = replace(scheme, expert_bytes_per_parameter=_of_group(experts, method).bytes_per_parameter)
+    blocks = next((group for group in groups if _targets_blocks(group)), None)
+    if blocks is not None and blocks is not main and not scheme.experts_only:
+        other = _of_group(blocks, method)
+        scheme = replace(
+            scheme,
+            block_bytes_per_parameter=other.bytes_per_parameter,
+            block_activation_bits=other.activation_bits,
+        )
     cache = _mapping(section.get("kv_cache_scheme"))
-    heads = [group for group in groups if "lm_head" in _names(group)]
+    head = next((group for group in groups if "lm_head" in _names(group)), None)
     return replace(
         scheme,
-        quantizes_head=bool(heads) or (_is_general(main) and not _skips_head(section)),
+        quantizes_head=head is not None or (_is_general(main) and not _skips_head(section)),
+        head_bytes_per_parameter=None if head is None else _of_group(head, method).bytes_per_parameter,
         kv_cache_dtype="fp8" if cache.get("num_bits") == 8 else None,
     )
 
@@ -114,8 +123,9 @@ def _of_group(group: Mapping[str, object], method: str) -> Quantization:
         group_size=size if size > 0 else None,
         block=_pair(weights, "block_structure"),
         activation_bits=_integer(activations.get("num_bits"), 16),
-        # The format's own default type is the integer.
-        integer_activations=bool(activations) and activations.get("type", "int") == "int",
+        # What has no type is an integer, but beside weights that are none.
+        integer_activations=bool(activations)
+        and activations.get("type", weights.get("type", "int")) == "int",
     )
 
 
@@ -140,14 +150,29 @@ def _targets(group: Mapping[str, object], *, experts: bool) -> bool:
     return any((".experts" in name or "experts" in name.split("\\.")) is experts for name in names)
 
 
+def _targets_blocks(group: Mapping[str, object]) -> bool:
+    # Dense feed-forward blocks and shared experts, by their projections.
+    names = (name for name in _names(group) if ".experts" not in name)
+    return any(".mlp." in name or "shared_expert" in name for name in names)
+
+
 def _modelopt(section: Mapping[str, object]) -> Quantization:
     algorithm = str(section.get("quant_algo") or "").upper()
     cache = _mapping(section.get("kv_cache_scheme"))
     named = str(section.get("kv_cache_quant_algo") or "").upper() == "FP8"
     named = named or str(section.get("kv_cache_scheme")).upper() == "FP8"
     kv = "fp8" if named or cache.get("num_bits") == 8 else None
-    if algorithm == "MIXED_PRECISION" and section.get("config_groups"):
-        return replace(_compressed(section, "modelopt_mixed"), kv_cache_dtype=kv)
+    if algorithm == "MIXED_PRECISION":
+        if section.get("config_groups"):
+            return replace(_compressed(section, "modelopt_mixed"), kv_cache_dtype=kv)
+        return Quantization(
+            method="modelopt_mixed",
+            bits=8,
+            bytes_per_parameter=1.0,
+            activation_bits=8,
+            kv_cache_dtype=kv,
+            is_upper_bound=True,
+        )
     if "FP4" in algorithm or "fp4" in str(section.get("quant_method")):
         return Quantization(
             method="modelopt_fp4",

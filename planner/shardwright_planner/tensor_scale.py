@@ -89,7 +89,7 @@ class _Measure:
     def head(self, parameters: int) -> float:
         """Factor of the head, which a scheme may cover or leave alone."""
         scheme = self._model.quantization
-        rate = scheme.bytes_per_parameter if scheme and scheme.quantizes_head else self._dtype_bytes
+        rate = (scheme and scheme.head_rate) or self._dtype_bytes
         return self.factor(self._found.head, parameters, parameters * rate)
 
     def tower(self) -> float:

@@ -16,6 +16,8 @@ from shardwright_planner.partition import stage_ranges
 from shardwright_planner.tensor_scale import weight_scale
 from shardwright_planner.tensors import Matrix, Part, Split, layer_matrices
 
+_BLOCKS = frozenset({Part.MLP, Part.SHARED})
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KindCost:
@@ -99,7 +101,7 @@ class WeightTable:
     def head_bytes(self, tensor: int) -> int:
         """The language-model head on one rank, in 16 bits unless the scheme covers it."""
         scheme = self.model.quantization
-        rate = scheme.bytes_per_parameter if scheme and scheme.quantizes_head else self.dtype_bytes
+        rate = (scheme and scheme.head_rate) or self.dtype_bytes
         return int(self._vocabulary_rows(tensor) * self.model.hidden_size * rate * self._scale.head)
 
     def tower_bytes(self, tensor: int) -> int:
@@ -159,6 +161,8 @@ class WeightTable:
             return self.dtype_bytes
         if matrix.part is Part.EXPERT and scheme.expert_bytes_per_parameter is not None:
             return scheme.expert_bytes_per_parameter
+        if matrix.part in _BLOCKS and scheme.block_bytes_per_parameter is not None:
+            return scheme.block_bytes_per_parameter
         return scheme.bytes_per_parameter
 
     def _cost(
@@ -183,7 +187,7 @@ class WeightTable:
             if matrix.part is not Part.VECTOR:
                 # Whole matrices meet only the rank's own share of the tokens.
                 operations = 2.0 * elements / (tensor if is_whole else 1)
-                if self._is_narrow(rate):
+                if self._is_narrow(matrix, rate):
                     narrow += operations
                 else:
                     wide += operations
@@ -200,9 +204,13 @@ class WeightTable:
             kernels=kernel_count(kind, self.model.quantization),
         )
 
-    def _is_narrow(self, rate: float) -> bool:
+    def _is_narrow(self, matrix: Matrix, rate: float) -> bool:
         scheme = self.model.quantization
-        return scheme is not None and scheme.activation_bits <= 8 and rate < self.dtype_bytes
+        if scheme is None or scheme.activation_bits > 8 or rate >= self.dtype_bytes:
+            return False
+        # Other activations than the scheme's own are priced as if they were widened.
+        own = scheme.block_activation_bits if matrix.part in _BLOCKS else None
+        return own in {None, scheme.activation_bits}
 
     def _expert_elements(self, matrix: Matrix, ranks: int) -> float:
         # MXFP4 kernels pad each rank's width to 128 and the hidden size to 256 (fused_moe/oracle/mxfp4.py).

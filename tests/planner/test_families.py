@@ -159,6 +159,38 @@ def test_a_mixed_checkpoint_has_one_rate_for_experts_and_one_for_the_rest():
     assert found.kv_cache_dtype == "fp8"
 
 
+def test_a_mixed_dense_checkpoint_has_narrow_blocks_and_a_narrow_head():
+    # Qwen3.6-27B-NVFP4: FP8 mixers, FP4 blocks and head, and all was counted as FP8, 7.5 GiB too much.
+    found = WeightTable(facts("nvidia/Qwen3.6-27B-NVFP4"), 2)
+    hidden, width, layers, vocabulary = 5120, 17_408, 64, 248_320
+    narrow = 3 * hidden * width * layers + vocabulary * hidden
+    wide = replace(found.model.quantization, block_bytes_per_parameter=1.0, head_bytes_per_parameter=1.0)
+    before = WeightTable(replace(found.model, quantization=wide), 2)
+    assert before.total_bytes() - found.total_bytes() == pytest.approx(narrow * (1 - 0.5625), rel=1e-6)
+    assert found.total_bytes() / GIB == pytest.approx(19.6, abs=0.1)
+
+
+def test_shared_experts_of_a_mixed_checkpoint_are_as_narrow_as_the_others():
+    scheme = facts("nvidia/Qwen3.6-35B-A3B-NVFP4").quantization
+    rates = scheme.expert_bytes_per_parameter, scheme.block_bytes_per_parameter, scheme.head_rate
+    assert (scheme.bytes_per_parameter, rates) == (1.0, (0.5625, 0.5625, 0.5625))
+
+
+def test_a_mix_that_the_config_does_not_tell_is_an_upper_bound_and_says_so():
+    model = facts("nvidia/NVIDIA-Nemotron-3.5-Lightning-30B-A3B-NVFP4")
+    pool = Pool(gpu=find_gpu("H200"), gpus_per_node=8, nodes=1)
+    found = plan(PlanRequest(model=model, pools=(pool,)))
+    assert found.quantization == "modelopt_mixed"
+    assert [w for w in found.warnings if "mixes formats" in w]
+
+
+def test_weights_of_eight_bits_with_activations_of_no_type_are_no_integers():
+    groups = {"g": {"weights": {"num_bits": 8, "type": "float"}, "input_activations": {"num_bits": 8}}}
+    assert not parse_quantization(
+        {"quant_method": "compressed-tensors", "config_groups": groups}
+    ).integer_activations
+
+
 def test_a_quantization_file_beside_the_config_counts():
     config = {**JAMBA, "num_experts": 0}
     file = {
