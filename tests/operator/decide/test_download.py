@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from shardwright_operator.api.constants import Annotation
+from shardwright_operator.observe.views import ClaimState, ClaimView
 from simulated_world import NAMESPACE, SimulatedWorld
 
 CACHED: dict[str, Any] = {
@@ -194,6 +195,20 @@ def test_what_keeps_the_download_from_starting(
     assert world.condition("Stalled") is None, "the kubelet goes on by itself when it is there"
     assert text in world.status["model"]["download"]["message"]
     assert world.of_kind("StatefulSet") == {}
+
+
+def test_a_download_that_waits_for_its_volume_names_the_claim_and_its_class(world: SimulatedWorld) -> None:
+    world.claim = ClaimView(name="models", state=ClaimState.FOUND, phase="Pending", storage_class="nfs")
+    report(world, active=1)
+    words = "pod has unbound immediate PersistentVolumeClaims"
+    unscheduled = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": words}
+    show_pod(world, phase="Pending", conditions=[unscheduled])
+    world.reconcile()
+
+    message = world.status["model"]["download"]["message"]
+    assert (
+        f"fits no node: {words}; PersistentVolumeClaim 'models' (StorageClass 'nfs') is not bound" in message
+    )
 
 
 def test_pod_that_a_list_lacks_is_forgotten(world: SimulatedWorld) -> None:
