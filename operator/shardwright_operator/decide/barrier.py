@@ -209,7 +209,7 @@ def _learnt(group: Standing) -> GroupStep | None:
 
 def await_leftovers(group: Standing) -> GroupStep:
     """Wait until the pods of sets that no longer exist have gone; the garbage collector sees to them."""
-    text = f"waiting for {remains.awaited(group)}, of sets that are gone"
+    text = f"waiting for {remains.awaited(group)}, left behind by a StatefulSet that was deleted"
     return GroupStep(
         state=group.state(GroupPhase.PENDING, Reason.STARTING, text),
         deletes=remains.stuck_deletions(group),

@@ -197,7 +197,7 @@ def test_pods_of_an_older_resource_are_waited_for_and_count_as_no_failure() -> N
         }
     )
     world.reconcile()
-    assert message_of_group(world) == "waiting for 1 pod to go, of sets that are gone"
+    assert message_of_group(world) == "waiting for 1 pod to go, left behind by a StatefulSet that was deleted"
     assert world.of_kind("StatefulSet") == {}
     world.settle()
     assert (world.status["ready"], world.status["groups"][0]["restarts"]) == ("1/1", 0)
