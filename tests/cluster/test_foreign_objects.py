@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from control_plane.audit import now, read_audit
+from control_plane.audit import AuditEvent, now, read_audit
 from control_plane.client import Client, Json
 from control_plane.cluster import Cluster
 from control_plane.waiting import wait_for
@@ -75,6 +75,8 @@ OTHERS: dict[str, Json] = {
         },
     },
 }
+PROBES = {"networkpolicies": "NetworkPolicy", "statefulsets": "leader StatefulSet"}
+"""Objects with which it is found out whether a kind is refused."""
 OTHERS["worker StatefulSet"] = {**OTHERS["leader StatefulSet"], "metadata": {"name": "llama-0-worker"}}
 
 
@@ -195,8 +197,11 @@ def test_quota_that_refuses_the_pods(api: Client, namespace: str, gpu_nodes: Nod
 
 
 @pytest.fixture
-def deny(api: Client, namespace: str) -> Iterator[Callable[[str, str], Callable[[], None]]]:
-    """``allow = deny(plural, message)``: writes of a kind are refused in the namespace until ``allow()``."""
+def deny(api: Client, namespace: str) -> Iterator[Callable[..., Callable[[], None]]]:
+    """``allow = deny(plural, message)``: a kind cannot be created in the namespace until ``allow()``.
+
+    With ``only`` just the object of that name.
+    """
     name = f"deny-{uuid.uuid4().hex[:8]}"
     kinds = ("validatingadmissionpolicybindings", "validatingadmissionpolicies")
     made: list[str] = []
@@ -205,14 +210,15 @@ def deny(api: Client, namespace: str) -> Iterator[Callable[[str, str], Callable[
         while made:
             api.delete(f"{made.pop()}.admissionregistration.k8s.io", name)
 
-    def start(plural: str, message: str) -> Callable[[], None]:
+    def start(plural: str, message: str, *, only: str = "") -> Callable[[], None]:
         version = "admissionregistration.k8s.io/v1"
+        expression = f"object.metadata.name != '{only}'" if only else "false"
         selector = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
         rule = {"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["CREATE"], "resources": [plural]}
         spec = {
             "failurePolicy": "Fail",
             "matchConstraints": {"namespaceSelector": selector, "resourceRules": [rule]},
-            "validations": [{"expression": "false", "message": message}],
+            "validations": [{"expression": expression, "message": message}],
         }
         policy = {"apiVersion": version, "kind": "ValidatingAdmissionPolicy", "metadata": {"name": name}}
         api.create({**policy, "spec": spec})
@@ -220,12 +226,8 @@ def deny(api: Client, namespace: str) -> Iterator[Callable[[str, str], Callable[
         binding = {**policy, "kind": "ValidatingAdmissionPolicyBinding"}
         api.create({**binding, "spec": {"policyName": name, "validationActions": ["Deny"]}})
         made.append(kinds[0])
-        probe = {
-            "apiVersion": "networking.k8s.io/v1",
-            "kind": "NetworkPolicy",
-            "metadata": {"name": "probe", "namespace": namespace},
-            "spec": {"podSelector": {}},
-        }
+        metadata = {"name": only or "probe", "namespace": namespace}
+        probe = {**OTHERS[PROBES[plural]], "metadata": metadata}
 
         def refused() -> bool:
             try:
@@ -248,7 +250,7 @@ def test_write_that_is_refused_for_good_is_told_and_not_hammered(
     namespace: str,
     gpu_nodes: Nodes,
     operator_account: OperatorAccount,
-    deny: Callable[[str, str], Callable[[], None]],
+    deny: Callable[..., Callable[[], None]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert cluster.audit_log is not None
@@ -288,7 +290,7 @@ def test_no_group_starts_without_its_network_policy(
     api: Client,
     namespace: str,
     gpu_nodes: Nodes,
-    deny: Callable[[str, str], Callable[[], None]],
+    deny: Callable[..., Callable[[], None]],
     impatient: None,
 ) -> None:
     gpu_nodes(H100, 2)
@@ -303,3 +305,35 @@ def test_no_group_starts_without_its_network_policy(
     allow()
     llama.wait_ready()
     assert sorted(llama.uids()) == [LEADER, WORKER]
+
+
+def test_leader_set_does_not_come_and_go_while_its_worker_set_is_refused(
+    *,
+    api: Client,
+    cluster: Cluster,
+    namespace: str,
+    gpu_nodes: Nodes,
+    operator_account: OperatorAccount,
+    deny: Callable[..., Callable[[], None]],
+    impatient: None,
+) -> None:
+    log = cluster.audit_log
+    assert log is not None
+    gpu_nodes(H100, 2)
+    allow = deny("statefulsets", "no workers here", only="llama-0-worker")
+    trace = PodTrace(api, namespace)
+
+    def writes(name: str) -> list[AuditEvent]:
+        found = read_audit(log, user=operator_account.user, namespace=namespace, verbs={"patch"})
+        return [event for event in found if event.resource == "statefulsets" and event.name == name]
+
+    llama = Deployed(api, namespace, LLAMA_405B).create()
+    wait_for(lambda: len(writes("llama-0-worker")) >= 4, "it was tried again and again")
+    assert all("dryRun=All" in event.uri for event in writes("llama-0-worker")[1:])
+    assert len(writes("llama-0-leader")) == 2
+    assert llama.group["message"] == "waits: StatefulSet llama-0-worker is refused"
+
+    allow()
+    llama.wait_ready()
+    came = [event.name for event in trace.comings_and_goings() if event.change == "ADDED"]
+    assert sorted(came) == [LEADER, LEADER, WORKER]

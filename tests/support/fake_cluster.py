@@ -65,14 +65,18 @@ class FakeCluster:
         ]
         yield Page(items=tuple(items), version=next(self._versions))
 
-    async def apply(self, manifest: Manifest, *, force: bool, uid: str | None = None) -> Manifest:
+    async def apply(
+        self, manifest: Manifest, *, force: bool, uid: str | None = None, dry_run: bool = False
+    ) -> Manifest:
         place = _place(manifest)
-        self._called("apply", place[0], place[2])
+        self._called("rehearse" if dry_run else "apply", place[0], place[2])
         old = self.objects.get(place)
         if uid is not None and (old is None or old["metadata"]["uid"] != uid):
             raise ConflictError("the object is another one", status=409)
         if place in self.foreign and not force:
             raise ConflictError("conflict with another manager", status=409)
+        if dry_run:
+            return copy.deepcopy(dict(manifest))
         answer = self._store(place, manifest)
         self.alter(answer)
         return copy.deepcopy(answer)

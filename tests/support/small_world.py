@@ -155,9 +155,13 @@ def decision_on(
         pods=tuple(_pod_view(pod) for pod in pods),
     )
     decision = decide(observed, NOW, SETTINGS)
-    writes = [write for stage in decision.stages for write in stage]
+    writes = [write for stage in decision.stages for write in stage if not _is_question(write)]
     told = {ChildKind.REVISION, ChildKind.STATEFUL_SET, None}
     return decision.confirm, tuple(write for write in writes if write.kind in told)
+
+
+def _is_question(write: Write) -> bool:
+    return isinstance(write, Apply) and write.rehearsal
 
 
 @cache

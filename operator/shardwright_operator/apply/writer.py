@@ -47,6 +47,9 @@ collector that orphans it, for a change of what must not change."""
 FAULT_DELAY_S = 10.0
 """Before a status that the server refuses is written again: that is a defect, not a passing state."""
 
+_NO_DRY_RUN = "does not support dry run"
+"""In the server's words when a webhook cannot be asked without effect: then only the write itself tells."""
+
 log = logging.getLogger(__name__)
 
 
@@ -167,6 +170,8 @@ class Writer:
             await self._conflict(resource, write, error)
             return
         except (InvalidError, ForbiddenError) as error:
+            if write.rehearsal and _NO_DRY_RUN in error.message:
+                return
             if isinstance(error, InvalidError) and not write.owned:
                 # Two controllers, or a field that cannot change: the name may be somebody else's.
                 await self._refuse_foreign(resource, write, error)
@@ -177,6 +182,8 @@ class Writer:
                 raise
             # The kind is not Kubernetes' own: its API was there at the start, and has been removed.
             self._refuse(key, write, f"{error.message}; is its API still installed?", foreign=False)
+            return
+        if write.rehearsal:
             return
         if (
             not write.owned
@@ -208,7 +215,9 @@ class Writer:
         if write.kind in _WRITTEN_ONCE and not write.owned:
             return await self._cluster.create(write.manifest)
         try:
-            return await self._cluster.apply(write.manifest, force=write.owned, uid=write.uid)
+            return await self._cluster.apply(
+                write.manifest, force=write.owned, uid=write.uid, dry_run=write.rehearsal
+            )
         except InvalidError:
             if not write.owned or write.kind is not ChildKind.SERVICE:
                 raise

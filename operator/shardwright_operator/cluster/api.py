@@ -128,7 +128,9 @@ class ApiCluster:
                 return
             query = {**query, "continue": metadata["continue"]}
 
-    async def apply(self, manifest: Manifest, *, force: bool, uid: str | None = None) -> Manifest:
+    async def apply(
+        self, manifest: Manifest, *, force: bool, uid: str | None = None, dry_run: bool = False
+    ) -> Manifest:
         """See Cluster."""
         metadata = manifest["metadata"]
         body = manifest
@@ -140,7 +142,11 @@ class ApiCluster:
                 kind_of(manifest),
                 "PATCH",
                 kind_named(kind_of(manifest)).path(metadata["namespace"], metadata["name"]),
-                query={"fieldManager": FIELD_MANAGER, "force": "true" if force else "false"},
+                query={
+                    "fieldManager": FIELD_MANAGER,
+                    "force": "true" if force else "false",
+                    **({"dryRun": "All"} if dry_run else {}),
+                },
                 body=body,
                 content_type=_APPLY,
             )

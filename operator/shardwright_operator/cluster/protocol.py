@@ -34,11 +34,14 @@ class Cluster(Protocol):
         """
         ...
 
-    async def apply(self, manifest: Manifest, *, force: bool, uid: str | None = None) -> Manifest:
+    async def apply(
+        self, manifest: Manifest, *, force: bool, uid: str | None = None, dry_run: bool = False
+    ) -> Manifest:
         """Server-side apply of a complete manifest as the operator's field manager; the answer as it stands.
 
         Without ``force`` a field that another manager holds is a ``ConflictError``; with a
-        ``uid`` so is an object that is not that one, or is gone: it is not made anew.
+        ``uid`` so is an object that is not that one, or is gone: it is not made anew. With ``dry_run``
+        the server answers as it would, and keeps nothing.
         """
         ...
 

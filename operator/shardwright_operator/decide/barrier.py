@@ -100,8 +100,8 @@ def roll(group: Standing, reason: Reason, why: str) -> GroupStep:
 def park(group: Standing, revision: Revision, obstacle: str) -> GroupStep:
     """Take down the half of a group whose other half cannot be: it would hold its GPUs for nothing.
 
-    That the worker set was refused is recorded. Each later try begins with that set alone, also one of an
-    operator that was started anew: the leader's half came and went with every try before.
+    That the worker set was refused is recorded. Each later try begins with the question whether it would be
+    taken, also of an operator that was started anew: the leader's half came and went with every try before.
     """
     record = replace(group.record, members=())
     if group.was_refused(Role.WORKER):
@@ -242,25 +242,25 @@ def start(group: Standing, revision: Revision, record: Record, text: str) -> Gro
     record = replace(
         record, revision=revision.name, retry=scene.retry, started=record.started or rfc3339(scene.now)
     )
+    worker = group.write_worker(revision)
     return GroupStep(
         state=group.state(GroupPhase.STARTING, Reason.STARTING, text, record=record, members=members),
+        rehearsal=replace(worker, rehearsal=True) if worker and _doubts_workers(group) else None,
         gang=gang,
         leader=group.write_leader(revision, record, replicas=1),
-        worker=group.write_worker(revision),
+        worker=worker,
         deletes=group.delete_worker("the group has no workers any more") if members == 1 else (),
         confirm=() if group.leader is None else _all_gone(group),
-        worker_first=_begins_with_workers(group),
     )
 
 
-def _begins_with_workers(group: Standing) -> bool:
-    """Whether the worker set is written alone first, because the server has refused it before.
+def _doubts_workers(group: Standing) -> bool:
+    """Whether the server has refused the worker set before, so that it is asked before the leader's is made.
 
-    Otherwise the leader set, with its record, comes first: what an operator that dies between the two leaves
-    is then a group that comes up, and not one that has lost its leader.
+    It is not written first: what an operator leaves that dies between the two would have to be taken down
+    again, for ever if it dies there each time. A leader set without its workers is just completed.
     """
-    refused = group.record.cause == Reason.WRITE_REFUSED or group.was_refused(Role.WORKER)
-    return refused and not group.was_refused(Role.LEADER)
+    return group.record.cause == Reason.WRITE_REFUSED or group.was_refused(Role.WORKER)
 
 
 def _all_gone(group: Standing) -> tuple[GoneClaim, ...]:

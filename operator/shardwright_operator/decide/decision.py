@@ -26,6 +26,8 @@ class Apply:
     digest: str
     why: str
     uid: str | None = None
+    rehearsal: bool = False
+    """Whether the server is only asked if it would take this: what is written next is for nothing if not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

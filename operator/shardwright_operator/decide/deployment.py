@@ -246,10 +246,10 @@ def _stages(
         (step.leader for step in lowered),
         (delete for step in lowered for delete in step.ends),
         (step.worker for step in lowered),
-        (step.worker for step in others if step.worker_first),
+        (step.rehearsal for step in others),
         (step.gang for step in others),
         (step.leader for step in others),
-        (step.worker for step in others if not step.worker_first),
+        (step.worker for step in others),
         (
             *(delete for step in steps for delete in step.deletes),
             *child_deletes(scene, (*fleet.staying, *fleet.going)),

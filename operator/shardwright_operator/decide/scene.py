@@ -93,6 +93,8 @@ class GroupStep:
     """What to do about one group now. Writes are made in the order of the fields."""
 
     state: GroupState
+    rehearsal: Apply | None = None
+    """What the server has to say that it would take, before anything is written."""
     gang: Apply | None = None
     """The object that stands for the group at a gang scheduler: its pods name it."""
     leader: Apply | None = None
@@ -105,5 +107,3 @@ class GroupStep:
     requeue_after_s: float | None = None
     goes_down: bool = False
     """Whether it takes down a group that was up."""
-    worker_first: bool = False
-    """Whether nothing else is written before the worker set stands: the server has refused that before."""

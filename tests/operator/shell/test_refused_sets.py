@@ -10,7 +10,7 @@ import pytest
 from fake_cluster import FakeCluster
 from shardwright_operator.apply.notes import WriteLedger
 from shardwright_operator.apply.retry import RetryLaterError
-from shardwright_operator.cluster import ForbiddenError
+from shardwright_operator.cluster import ClusterError, ForbiddenError, InvalidError
 from shardwright_operator.decide import DecideSettings, decide
 from shardwright_operator.observe.views import ChildKind, Key
 
@@ -23,6 +23,7 @@ LLAMA_405B: dict[str, Any] = {
     "hardware": {"gpu": "H100-SXM-80GB", "gpusPerNode": 8, "maxNodes": 2},
 }
 LEADER, WORKER = "llama-0-leader", "llama-0-worker"
+ASK = f"ask: {WORKER}"
 MOST_PASSES = 20
 
 
@@ -32,7 +33,7 @@ def refusing(world) -> set[str]:
     names: set[str] = set()
 
     def refusal(verb: str, kind: str, name: str) -> ForbiddenError | None:
-        refused = verb == "apply" and kind == "StatefulSet" and name in names
+        refused = verb in {"apply", "rehearse"} and kind == "StatefulSet" and name in names
         return ForbiddenError("denied by a policy", status=403) if refused else None
 
     world.cluster.fail = refusal
@@ -63,7 +64,15 @@ async def tries(world, times: int) -> list[float]:
 
 
 def sets_tried(cluster: FakeCluster) -> list[str]:
-    return [name for verb, kind, name in cluster.calls if (verb, kind) == ("apply", "StatefulSet")]
+    """Names of the sets that were written, and of those that the server was asked about, in order."""
+    told = {"apply": "", "rehearse": "ask: "}
+    return [
+        f"{told[verb]}{name}" for verb, kind, name in cluster.calls if kind == "StatefulSet" and verb in told
+    ]
+
+
+def events_of(cluster: FakeCluster) -> int:
+    return sum((verb, kind) == ("create", "Event") for verb, kind, _ in cluster.calls)
 
 
 def sets_that_stand(cluster: FakeCluster) -> dict[str, int]:
@@ -80,28 +89,29 @@ async def test_a_leader_set_is_made_and_parked_once_however_often_its_worker_set
     refusing.add(WORKER)
     waits = await tries(world, 6)
     assert waits == [10, 20, 40, 80, 160, 300]
-    assert sets_tried(world.cluster) == [LEADER, WORKER, LEADER, *[WORKER] * 5]
+    assert sets_tried(world.cluster) == [LEADER, WORKER, LEADER, *[ASK] * 5]
     assert sets_that_stand(world.cluster) == {LEADER: 0}
-    events = [kind for verb, kind, _ in world.cluster.calls if (verb, kind) == ("create", "Event")]
+    events = events_of(world.cluster)
 
     await tries(world, 3)
-    assert sets_tried(world.cluster)[8:] == [WORKER] * 3
-    assert len([1 for verb, kind, _ in world.cluster.calls if (verb, kind) == ("create", "Event")]) == len(
-        events
-    )
+    assert sets_tried(world.cluster)[8:] == [ASK] * 3
+    assert events_of(world.cluster) == events
     status = world.cluster.objects["ModelDeployment", "models", "llama"]["status"]
     (group,) = status["groups"]
     assert (group["phase"], group["reason"]) == ("Pending", "WriteRefused")
     assert group["message"] == "waits: StatefulSet llama-0-worker is refused"
 
 
-async def test_a_group_starts_worker_set_first_when_that_is_taken_at_last(world, refusing: set[str]) -> None:
+async def test_a_group_starts_leader_set_first_when_its_worker_set_would_be_taken(
+    world, refusing: set[str]
+) -> None:
+    """An operator that dies between the two leaves a group that comes up, however often it does."""
     refusing.add(WORKER)
     await tries(world, 3)
     world.cluster.calls.clear()
     refusing.clear()
     await rest(world)
-    assert sets_tried(world.cluster) == [WORKER, LEADER]
+    assert sets_tried(world.cluster) == [ASK, LEADER, WORKER]
     assert sets_that_stand(world.cluster) == {LEADER: 1, WORKER: 1}
 
 
@@ -114,7 +124,7 @@ async def test_an_operator_that_starts_anew_knows_of_the_refusal_by_the_record(
     world.ledger._entries.clear()
     assert world.ledger.of(KEY) == WriteLedger().of(KEY)
     await tries(world, 2)
-    assert sets_tried(world.cluster) == [WORKER] * 2
+    assert sets_tried(world.cluster) == [ASK] * 2
     assert sets_that_stand(world.cluster) == {LEADER: 0}
 
 
@@ -128,7 +138,7 @@ async def test_a_refused_leader_set_is_tried_ever_more_slowly_and_no_worker_set_
     assert sets_that_stand(world.cluster) == {}
 
 
-async def test_when_the_leader_set_is_refused_after_the_worker_set_was_it_is_asked_for_first_again(
+async def test_no_half_is_made_when_the_leader_set_is_refused_after_the_worker_set_was(
     world, refusing: set[str]
 ) -> None:
     refusing.add(WORKER)
@@ -136,8 +146,24 @@ async def test_when_the_leader_set_is_refused_after_the_worker_set_was_it_is_ask
     refusing.add(LEADER)
     refusing.discard(WORKER)
     await tries(world, 4)
-    assert sets_that_stand(world.cluster) == {LEADER: 0, WORKER: 0}
-    assert sets_tried(world.cluster)[-2:] == [LEADER] * 2
+    assert sets_that_stand(world.cluster) == {LEADER: 0}
+    assert sets_tried(world.cluster)[-2:] == [ASK, LEADER]
+
+
+async def test_where_a_webhook_cannot_be_asked_the_write_itself_tells(world, refusing: set[str]) -> None:
+    refusing.add(WORKER)
+    refuse = world.cluster.fail
+    words = 'admission webhook "sets.example.com" does not support dry run'
+
+    def refusal(verb: str, kind: str, name: str) -> ClusterError | None:
+        return InvalidError(words, status=400) if verb == "rehearse" else refuse(verb, kind, name)
+
+    world.cluster.fail = refusal
+    await tries(world, 3)
+    assert sets_that_stand(world.cluster) == {LEADER: 0}
+    refusing.clear()
+    await rest(world)
+    assert sets_that_stand(world.cluster) == {LEADER: 1, WORKER: 1}
 
 
 async def test_a_corrected_spec_is_tried_at_once(world, refusing: set[str]) -> None:
@@ -151,6 +177,6 @@ async def test_a_corrected_spec_is_tried_at_once(world, refusing: set[str]) -> N
     world.store.put(world.cluster.seed({**body, "metadata": metadata, "spec": spec}), deleted=False)
     refusing.clear()
     await rest(world)
-    assert sets_tried(world.cluster)[:2] == [WORKER, LEADER]
+    assert sets_tried(world.cluster) == [ASK, LEADER, WORKER]
     assert sets_that_stand(world.cluster) == {LEADER: 1, WORKER: 1}
     assert (ChildKind.STATEFUL_SET, WORKER) not in world.ledger.of(KEY)
