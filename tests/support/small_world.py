@@ -37,6 +37,7 @@ FORGOTTEN = frozenset({Annotation.NOT_BEFORE, Annotation.EVIDENCE, Annotation.ST
 How they are kept and obeyed is other tests' matter."""
 
 OPERATOR = "the operator"
+SETS, PODS = "sets", "pods"
 
 _PLANNED = (Reason.ROLLING_OUT, Reason.SCALING_DOWN)
 
@@ -109,10 +110,19 @@ class State(NamedTuple):
     known_pods: tuple[Pod, ...] = ()
     faults: int = 0
     edits: int = 0
+    silences: int = 0
+    silent: str = ""
+    """Which watch brings nothing at the moment, in a world where the others bring everything at once."""
 
     def synced(self) -> "State":
         """The operator has been told everything, or was started anew and has listed it."""
-        return self._replace(known_sets=self.sets, known_pods=self.pods)
+        return self._replace(known_sets=self.sets, known_pods=self.pods, silent="")
+
+    def told(self) -> "State":
+        """The operator has been told everything, less what a silent watch keeps from it."""
+        sets = self.known_sets if self.silent == SETS else self.sets
+        pods = self.known_pods if self.silent == PODS else self.pods
+        return self._replace(known_sets=sets, known_pods=pods)
 
 
 class Move(NamedTuple):
@@ -409,9 +419,11 @@ def _formation(state: State, leader: Pod) -> Iterator[Move]:
 def watches(state: State) -> Iterator[Move]:
     """The watches bring what has happened, of sets and of pods in any order."""
     if state.known_pods != state.pods:
-        yield _duty("the operator hears of pods", state._replace(known_pods=state.pods))
+        heard = state._replace(known_pods=state.pods, silent="" if state.silent == PODS else state.silent)
+        yield _duty("the operator hears of pods", heard)
     if state.known_sets != state.sets:
-        yield _duty("the operator hears of sets", state._replace(known_sets=state.sets))
+        heard = state._replace(known_sets=state.sets, silent="" if state.silent == SETS else state.silent)
+        yield _duty("the operator hears of sets", heard)
 
 
 def faults(state: State) -> Iterator[Move]:
@@ -431,6 +443,14 @@ def faults(state: State) -> Iterator[Move]:
     for place, _ in state.sets:
         rest = tuple(item for item in left.sets if item[0] != place)
         yield Move(f"{_set_name(place)} is deleted", left._replace(sets=rest))
+
+
+def silences(state: State) -> Iterator[Move]:
+    """One of the watches falls silent until it brings all that has happened, as long as the budget lasts."""
+    if state.silences and not state.silent:
+        for watch in (PODS, SETS):
+            silent = state._replace(silences=state.silences - 1, silent=watch)
+            yield Move(f"the watch of {watch} falls silent", silent)
 
 
 def edits(state: State, wishes: tuple[Wish, ...]) -> Iterator[Move]:

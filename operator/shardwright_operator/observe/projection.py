@@ -72,10 +72,9 @@ def project_resource(body: Mapping[str, Any]) -> ResourceView:
 
 
 def project_child(body: Mapping[str, Any]) -> ChildView | None:
-    """View of an owned object; None when nothing says whose it is, or another kind controls it.
+    """View of an owned object; None when nothing says whose it is, or another group or kind controls it.
 
-    Its owner says it first: a label can be removed by anybody, which is then drift like any other. A kind of
-    the same name in another API group is another kind.
+    Its owner says it first: a label can be removed by anybody, which is then drift like any other.
 
     The StatefulSet controller copies our labels onto the ControllerRevisions that it keeps for itself.
     """
@@ -83,7 +82,8 @@ def project_child(body: Mapping[str, Any]) -> ChildView | None:
     labels = metadata.get("labels") or {}
     controller = _controller(metadata)
     owner = controller.get("name") or labels.get(Label.DEPLOYMENT)
-    if not owner or (controller and not _is_ours(controller)):
+    group_kind = (str(controller.get("apiVersion")).partition("/")[0], controller.get("kind"))
+    if not owner or (controller and group_kind != (GROUP, KIND)):
         return None
     spec = body.get("spec") or {}
     status = body.get("status") or {}
@@ -273,11 +273,6 @@ def _job(status: Mapping[str, Any]) -> JobView:
 def _controller(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
     owners: tuple[Mapping[str, Any], ...] = metadata.get("ownerReferences") or ()
     return next((owner for owner in owners if owner.get("controller")), {})
-
-
-def _is_ours(owner: Mapping[str, Any]) -> bool:
-    """Whether an owner reference names a ModelDeployment, whatever version of it."""
-    return owner.get("kind") == KIND and str(owner.get("apiVersion", "")).partition("/")[0] == GROUP
 
 
 def _role(labels: Mapping[str, str]) -> Role | None:

@@ -23,6 +23,7 @@ from small_world import (
     kubelets,
     passes,
     serves,
+    silences,
     watches,
 )
 
@@ -39,10 +40,11 @@ def moves(state: State) -> Iterator[Move]:
     yield from kubelets(state)
 
 
-def hazards(state: State, wishes: tuple[Wish, ...]) -> Iterator[Move]:
+def hazards(state: State, world: "World") -> Iterator[Move]:
     """What nobody has to wait for."""
-    yield from faults(state)
-    yield from edits(state, wishes)
+    yield from (move for move in faults(state) if world.fault in move.label)
+    yield from edits(state, world.wishes)
+    yield from silences(state)
 
 
 def settled(state: State) -> State:
@@ -68,10 +70,8 @@ def is_good(state: State) -> bool:
 class Exploration:
     """Every state that can be reached from one, by each order of moves."""
 
-    def __init__(self, start: State, wishes: tuple[Wish, ...], *, prompt: bool) -> None:
-        """With ``prompt`` the operator hears of everything at once; it may still die at any write."""
-        self._wishes = wishes
-        self._prompt = prompt
+    def __init__(self, start: State, world: "World") -> None:
+        self._world = world
         self._numbers = {start: 0}
         self.states = [start]
         self._came: list[tuple[int, str] | None] = [None]
@@ -90,7 +90,7 @@ class Exploration:
             try:
                 for move in moves(state):
                     self._graph[number].append(Edge(self._reached(number, move), move.duty))
-                for move in hazards(state, self._wishes):
+                for move in hazards(state, self._world):
                     self._reached(number, move)
             except ViolationError as violation:
                 raise self._told(str(violation), number) from None
@@ -104,7 +104,7 @@ class Exploration:
 
     def _reached(self, origin: int, move: Move) -> int:
         """Number of the state that a move leads to; a new one is checked."""
-        state = canonical(move.after.synced() if self._prompt else move.after)
+        state = canonical(move.after.told() if self._world.prompt else move.after)
         number = self._numbers.setdefault(state, len(self.states))
         if number == len(self.states):
             assert number < MOST_STATES, "the world is not small any more"
@@ -125,6 +125,7 @@ class Exploration:
 
 EDIT, PAUSE = Wish(1, 1), Wish(1, 1, paused=True)
 EDIT_2, PAUSE_2 = Wish(1, 2), Wish(1, 2, paused=True)
+LOST, UNLED = "rank 1 of group 1 vanishes", "llama-0-leader is deleted"
 
 
 class World(NamedTuple):
@@ -135,6 +136,11 @@ class World(NamedTuple):
     edits: int = 0
     wishes: tuple[Wish, ...] = ()
     prompt: bool = False
+    """Whether the operator hears of everything at once; it may still die at any write."""
+    silences: int = 0
+    """How often a watch may fall silent, which is then the only one that is late."""
+    fault: str = ""
+    """In a world that would be too large: words of the only faults that happen."""
 
 
 @pytest.mark.parametrize(
@@ -148,6 +154,14 @@ class World(NamedTuple):
         pytest.param(World(1, edits=1, wishes=(Wish(0, 2),)), id="a group, scaled out"),
         pytest.param(World(1, 1, 1, (EDIT,), prompt=True), id="a group, a fault, an edit, told at once"),
         pytest.param(World(1, 1, 1, (PAUSE,), prompt=True), id="a group, a fault, a pause, told at once"),
+        pytest.param(
+            World(2, 1, 1, (EDIT_2,), prompt=True, fault=LOST),
+            id="two groups, a pod lost, an edit, told at once",
+        ),
+        pytest.param(
+            World(2, 1, 1, (EDIT_2,), prompt=True, fault=UNLED),
+            id="two groups, a leader set deleted, an edit, told at once",
+        ),
         pytest.param(World(1, 1, 1, (EDIT,)), id="a group, a fault, an edit", marks=LARGE),
         pytest.param(World(1, 1, 1, (PAUSE,)), id="a group, a fault, a pause", marks=LARGE),
         pytest.param(
@@ -160,12 +174,27 @@ class World(NamedTuple):
             id="two groups, a fault, a pause, told at once",
             marks=LARGE,
         ),
+        pytest.param(
+            World(1, 1, 1, (Wish(0, 2),), prompt=True),
+            id="a group, a fault, scaled out, told at once",
+            marks=LARGE,
+        ),
+        pytest.param(
+            World(2, 1, 1, (Wish(0, 1),), prompt=True),
+            id="two groups, a fault, scaled in, told at once",
+            marks=LARGE,
+        ),
+        pytest.param(
+            World(2, 1, 1, (EDIT_2,), prompt=True, silences=1, fault=UNLED),
+            id="two groups, a leader set deleted, an edit, a watch silent",
+            marks=LARGE,
+        ),
     ],
 )
 def test_every_interleaving(world: World) -> None:
     start = canonical(settled(State(wish=Wish(0, world.groups))))
     assert is_good(start), start
-    start = start._replace(faults=world.faults, edits=world.edits)
-    exploration = Exploration(start, world.wishes, prompt=world.prompt)
+    start = start._replace(faults=world.faults, edits=world.edits, silences=world.silences)
+    exploration = Exploration(start, world)
     exploration.run()
     print(f"{KEY}: {len(exploration.states)} states")
