@@ -57,6 +57,9 @@ SPARSE_FAMILIES = tuple(family for family, config in FAMILIES.items() if "num_ex
 _EXPERT_KINDS = ("fp8", "fp8-block", "compressed-fp8", "modelopt-nvfp4")
 _OF_NO_DENSE_MODEL = {"mxfp4", "bitsandbytes-4bit", "bitsandbytes-8bit"}
 """A format of experts, and one that vLLM 0.32 does not have any more."""
+BLACKWELL, HOPPER = "B200-SXM-180GB", "H200-SXM-141GB"
+_NOT_ON_BLACKWELL = {"compressed-w8a8"}
+"""Integer arithmetic, which vLLM's documentation ("INT8 W8A8") rules out from compute capability 10.0 on."""
 CHECKPOINTS = (
     *(("llama", kind) for kind in QUANTIZATIONS if kind not in _OF_NO_DENSE_MODEL),
     *(("qwen3-moe", kind) for kind in _EXPERT_KINDS),
@@ -83,10 +86,11 @@ class GroupCase:
 
     def spec(self, name: str) -> dict[str, Any]:
         """The resource's spec for the model in the folder ``name`` of a claim."""
-        return pinned_spec(self.config, self.sizes, name)
+        gpu = HOPPER if self.quantization in _NOT_ON_BLACKWELL else BLACKWELL
+        return pinned_spec(self.config, self.sizes, name, gpu=gpu)
 
 
-def pinned_spec(config: Config, sizes: Sizes, name: str) -> dict[str, Any]:
+def pinned_spec(config: Config, sizes: Sizes, name: str, *, gpu: str = BLACKWELL) -> dict[str, Any]:
     """A spec with every size pinned and just enough nodes."""
     world = sizes.tensor * sizes.pipeline * sizes.data
     spec: dict[str, Any] = {
@@ -98,7 +102,7 @@ def pinned_spec(config: Config, sizes: Sizes, name: str) -> dict[str, Any]:
         },
         "workload": {"inputTokens": 1024, "outputTokens": 128, "maxModelLength": LENGTH},
         "hardware": {
-            "gpu": "B200-SXM-180GB",
+            "gpu": gpu,
             "gpusPerNode": sizes.gpus,
             "maxNodes": max(1, world // sizes.gpus),
         },
