@@ -69,6 +69,8 @@ class ApiCluster:
         """
         self._connection = connection
         self._rest = RESTClientObject(connection.configuration)
+        # Of its own: behind writes that held every connection the Lease was lost, and the operator ended.
+        self._lease_rest = RESTClientObject(connection.configuration)
         self._user_agent = user_agent
         self._meter = meter
         self._write_time_s = write_time_s
@@ -77,6 +79,7 @@ class ApiCluster:
     async def close(self) -> None:
         """Close the connections."""
         await self._rest.close()
+        await self._lease_rest.close()
 
     async def get(self, kind: str, namespace: str, name: str) -> Manifest:
         """See Cluster."""
@@ -279,17 +282,19 @@ class ApiCluster:
         timeout = self._timeout
         if method != "GET" and kind != "Lease":
             timeout = self._write_timeout(f"{method} {path}")
+        rest = self._lease_rest if kind == "Lease" else self._rest
         began = time.monotonic()
         status = 0
         try:
-            response = await self._rest.request(  # type: ignore[no-untyped-call]
+            response = await rest.request(  # type: ignore[no-untyped-call]
                 method, url, headers=headers, body=body, _request_timeout=timeout
             )
             status = int(response.status)
             data = await response.read()
             retry_after = cast("str | None", response.getheader("Retry-After"))
         except (aiohttp.ClientError, OSError) as error:
-            raise UnavailableError(f"{method} {path}: {type(error).__name__}: {error}") from error
+            why = f"{type(error).__name__}: {error}".removesuffix(": ")
+            raise UnavailableError(f"{method} {path}: {why}") from error
         finally:
             self._meter(verb, kind, status, time.monotonic() - began)
         answer = _parsed(cut(data))

@@ -13,7 +13,7 @@ from aiohttp import web
 
 from shardwright_operator.cluster import Manifest, UnavailableError
 from shardwright_operator.cluster.api import ApiCluster
-from shardwright_operator.cluster.connection import connect
+from shardwright_operator.cluster.connection import POOL_SIZE, connect
 
 SET: Manifest = {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"namespace": "a", "name": "b"}}
 LEASE: Manifest = {
@@ -86,9 +86,26 @@ async def test_a_write_under_way_is_given_up_when_another_operator_may_lead(serv
     cluster = ApiCluster(await connect(kubeconfig), user_agent="test", write_time_s=lambda: 0.1)
     try:
         began = asyncio.get_running_loop().time()
-        with pytest.raises(UnavailableError, match="TimeoutError"):
+        with pytest.raises(UnavailableError, match=r"TimeoutError$"):
             await cluster.apply(SET, force=True)
         assert asyncio.get_running_loop().time() - began < found.takes_s
         await cluster.replace(LEASE)
+    finally:
+        await cluster.close()
+
+
+async def test_the_lease_is_renewed_while_writes_hold_every_connection(server) -> None:
+    found, kubeconfig = server
+    found.takes_s = 1.0
+    cluster = ApiCluster(await connect(kubeconfig), user_agent="test")
+    loop = asyncio.get_running_loop()
+    try:
+        began = loop.time()
+        writes = [asyncio.create_task(cluster.apply(SET, force=True)) for _ in range(3 * POOL_SIZE)]
+        await asyncio.sleep(0.1)
+        await cluster.replace(LEASE)
+        assert loop.time() - began < 2 * found.takes_s
+        assert not all(write.done() for write in writes)
+        await asyncio.gather(*writes)
     finally:
         await cluster.close()

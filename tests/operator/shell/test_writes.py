@@ -1,10 +1,12 @@
 """One write: refused, altered, undone or too late, and what is remembered of it."""
 
+import asyncio
 from typing import Any
 
 import pytest
 
 from shardwright_operator.apply.retry import RetryLaterError
+from shardwright_operator.apply.writer import AT_ONCE
 from shardwright_operator.cluster import (
     ClusterError,
     ConflictError,
@@ -251,3 +253,27 @@ async def test_a_first_write_that_merged_into_an_older_object_is_taken_back(
     assert "spec" not in taken_back
     assert "ownerReferences" not in taken_back["metadata"]
     assert world.store.observe(KEY).children == {}
+
+
+async def test_a_resource_of_many_groups_leaves_connections_to_the_others(
+    world, make_service, make_apply
+) -> None:
+    uid = world.make_resource()["metadata"]["uid"]
+    names = [f"llama-{index}-ranks" for index in range(5 * AT_ONCE)]
+    world.decide = lambda _observed: Decision(
+        stages=(tuple(make_apply(make_service(name, uid)) for name in names),)
+    )
+    apply, under_way, most = world.cluster.apply, 0, 0
+
+    async def slow(*args: Any, **options: Any) -> Any:
+        nonlocal under_way, most
+        under_way += 1
+        most = max(most, under_way)
+        await asyncio.sleep(0)
+        under_way -= 1
+        return await apply(*args, **options)
+
+    world.cluster.apply = slow
+    await world.reconciler.reconcile(KEY)
+    assert most == AT_ONCE
+    assert {name for verb, _kind, name in world.cluster.calls if verb == "apply"} == set(names)
