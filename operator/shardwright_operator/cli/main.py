@@ -4,11 +4,14 @@ Only the chosen command's module is imported: ``plan`` is run in loops and in ed
 imports of a Kubernetes client that it does not need would be most of its time.
 """
 
+import errno
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
+from typing import TextIO
 
 from shardwright_operator.cli.console import EXIT_BAD_INPUT, EXIT_OK, InputError, program, wrap
 
@@ -23,6 +26,10 @@ COMMANDS = {
 }
 
 
+_UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+"""What a write to a file says that can take no more."""
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command.
 
@@ -31,14 +38,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         service level, 2 for bad input.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
-    if not arguments or arguments[0] in {"-h", "--help", "help"}:
-        print(_overview(), end="", file=sys.stdout if arguments else sys.stderr)
-        return EXIT_OK if arguments else EXIT_BAD_INPUT
-    if arguments[0] in {"-V", "--version", "version"}:
-        print(_version())
-        return EXIT_OK
+    if sys.stdout is None:  # closed by the caller (`>&-`), who wants the exit code alone
+        sys.stdout = _nowhere()
     try:
-        return _run(arguments[0], arguments[1:])
+        code = _run(arguments)
+        sys.stdout.flush()
     except ValueError as error:
         if not _is_refusal(error):
             raise
@@ -46,13 +50,35 @@ def main(argv: Sequence[str] | None = None) -> int:
         return EXIT_BAD_INPUT
     except BrokenPipeError:
         # The reader has seen enough (`shardwright crd | head`). Python would complain once more at its exit.
-        sys.stdout = Path("/dev/null").open("w")  # noqa: SIM115
+        sys.stdout = _nowhere()
         return EXIT_OK
+    except OSError as error:
+        if error.errno not in _UNWRITABLE:
+            raise
+        # Code 1 of a traceback would say that the plan does not fit, or that something changes.
+        sys.stdout = _nowhere()
+        print(f"{program()}: cannot write the answer: {error.strerror}.", file=sys.stderr)
+        return EXIT_BAD_INPUT
     except KeyboardInterrupt:
         return 130
+    return code
 
 
-def _run(name: str, arguments: Sequence[str]) -> int:
+def _nowhere() -> TextIO:
+    return Path(os.devnull).open("w", encoding="utf-8")
+
+
+def _run(arguments: Sequence[str]) -> int:
+    if not arguments or arguments[0] in {"-h", "--help", "help"}:
+        print(_overview(), end="", file=sys.stdout if arguments else sys.stderr)
+        return EXIT_OK if arguments else EXIT_BAD_INPUT
+    if arguments[0] in {"-V", "--version", "version"}:
+        print(_version())
+        return EXIT_OK
+    return _command(arguments[0], arguments[1:])
+
+
+def _command(name: str, arguments: Sequence[str]) -> int:
     if name not in COMMANDS:
         close = get_close_matches(name, COMMANDS, n=1)
         hint = f"did you mean {close[0]}?" if close else f"the commands are {', '.join(COMMANDS)}."
