@@ -29,8 +29,7 @@ class Load:
 def binding_text(plan: Plan) -> str:
     """The binding constraint in one sentence."""
     if not fits(plan):
-        short = "weights" if plan.split_cause == SplitCause.WEIGHTS.value else "KV cache"
-        return f"memory of a GPU, for the {short}"
+        return f"memory of a GPU, for {_short_of(plan)}"
     tightest = max(loads(plan), key=lambda load: load.share)
     if plan.slo_predicted is False and tightest.share > 1:
         return f"{tightest.name}: {tightest.text}"
@@ -70,6 +69,16 @@ def missed_text(plan: Plan) -> str:
     if value is None:
         return step.binding
     return f"{name}, {value:.1f} of {step.total_ms:.1f} ms per output token"
+
+
+def _short_of(plan: Plan) -> str:
+    """What a GPU has no memory for, where nothing fits."""
+    stage = max(plan.stages, key=lambda each: each.missing_bytes)
+    if plan.split_cause == SplitCause.WEIGHTS.value:
+        return "the activations" if stage.activation_bytes > stage.weights_bytes else "the weights"
+    if plan.max_concurrency >= 1 and plan.slo_concurrency >= plan.goal.concurrency:
+        return "what CUDA and NCCL hold beside the engine"
+    return "the KV cache"
 
 
 def _loads(plan: Plan) -> Iterator[Load]:

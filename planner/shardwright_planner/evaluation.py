@@ -179,14 +179,24 @@ def shortage(candidate: Candidate) -> str:
     where = f" on stage {index + 1} of {layout.pipeline}" if layout.pipeline > 1 else ""
     allowed = setting.pool.gpu.memory_bytes * setting.utilization
     if not fit.weights_fit:
+        taken = f"weights of {gib(stage.weights)} GiB"
+        if stage.activation > stage.weights:
+            # A step of 16 million tokens was refused for weights of 8 GiB on a GPU of 80.
+            taken = f"activations of {gib(stage.activation)} and {taken}"
         return (
-            f"weights of {gib(stage.weights)} GiB per GPU{where} leave no cache: each GPU may use "
-            f"{gib(allowed)} GiB and lacks {gib(stage.missing)} GiB"
+            f"{taken} per GPU{where} leave no cache: each GPU may use {gib(allowed)} GiB and lacks "
+            f"{gib(stage.missing)} GiB"
         )
     holds = int(fit.concurrency(setting.context_tokens))
     longest = fit.longest_request()
     if longest < setting.longest_tokens:
         return f"longest request that fits has {longest:,} tokens, {setting.longest_tokens:,} are needed"
+    if holds >= setting.service_level.concurrency:
+        # The cache is large enough, and "holds 154 of 32 requests" was no reason.
+        return (
+            f"{gib(allowed)} GiB for the engine leave each GPU {gib(stage.missing)} GiB too little for what "
+            f"CUDA and NCCL hold beside it{where}"
+        )
     return (
         f"cache holds {holds:,} of {setting.service_level.concurrency:,} requests of "
         f"{setting.context_tokens:,} tokens and lacks {gib(stage.missing)} GiB per GPU{where}"

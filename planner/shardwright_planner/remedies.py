@@ -35,6 +35,7 @@ def fit_remedies(request: PlanRequest, closest: Candidate) -> tuple[tuple[str, .
         found = choose(timed(judged(bench, pool, request.pins)))
         if found is not None:
             texts.append(f"{text}: {found.layout.label()} on {_gpus(found.layout.world)} fits.")
+    texts.extend(_left_to_the_planner(request, closest))
     texts.extend(_fewer_sequences(request, closest))
     texts.extend(_shorter(closest))
     return tuple(texts), missing
@@ -110,6 +111,20 @@ def _fewer_sequences(request: PlanRequest, closest: Candidate) -> Iterator[str]:
         if found is not None:
             texts = f"{found.layout.label()} on {_gpus(found.layout.world)} fits"
             yield f"{text}, which is enough for the stated concurrency and frees working memory: {texts}."
+
+
+def _left_to_the_planner(request: PlanRequest, closest: Candidate) -> Iterator[str]:
+    pool, given = closest.setting.pool, request.engine
+    for field, engine in (
+        ("gpuMemoryUtilization", replace(given, gpu_memory_utilization=None)),
+        ("maxNumBatchedTokens", replace(given, max_num_batched_tokens=None)),
+    ):
+        if engine == given:
+            continue
+        for text, bench in _changed(f"Leave engine.{field} out", engine, request, (pool,)):
+            found = choose(timed(judged(bench, pool, request.pins)))
+            if found is not None:
+                yield f"{text}: {found.layout.label()} on {_gpus(found.layout.world)} fits."
 
 
 def _changed(

@@ -220,15 +220,26 @@ def _check_lengths(request: PlanRequest) -> None:
                 limit=f"the typical request alone has {needed} tokens",
                 remedy="raise it, or lower inputTokens and outputTokens",
             )
-    field = "workload.inputTokens" if load.max_model_length is None else "workload.maxModelLength"
-    longest = load.max_model_length or needed
-    if longest > request.model.max_position:
-        raise PlanInputError(
-            field=field,
-            value=load.max_model_length or load.input_tokens,
-            limit=f"{request.model.name} takes at most {request.model.max_position} tokens in all",
-            remedy=f"use {request.model.max_position} or less",
+    most = request.model.max_position
+    if load.max_model_length is not None and load.max_model_length > most:
+        field, value, remedy = "workload.maxModelLength", load.max_model_length, f"use {most} or less"
+    elif needed > most:
+        # The larger of the two is at fault: 2048 prompt tokens were refused for 16 million of output.
+        larger = max(
+            ("workload.inputTokens", load.input_tokens),
+            ("workload.outputTokens", load.output_tokens),
+            key=lambda length: length[1],
         )
+        field, value = larger
+        remedy = f"use {most - needed + value} or less" if needed - value < most else "lower both"
+    else:
+        return
+    raise PlanInputError(
+        field=field,
+        value=value,
+        limit=f"{request.model.name} takes at most {most} tokens in all",
+        remedy=remedy,
+    )
 
 
 def _check_windows(model: ModelFacts, options: EngineOptions) -> None:

@@ -40,6 +40,18 @@ REFUSED = [
         id="too long for the model",
     ),
     pytest.param(
+        request(workload=Workload(output_tokens=2**24)),
+        "workload.outputTokens is 16777216, but meta-llama/Llama-3.1-8B takes at most 131072 tokens in all; "
+        "use 129024 or less.",
+        id="the output alone too long for the model",
+    ),
+    pytest.param(
+        request(workload=Workload(input_tokens=200_000, output_tokens=150_000)),
+        "workload.inputTokens is 200000, but meta-llama/Llama-3.1-8B takes at most 131072 tokens in all; "
+        "lower both.",
+        id="prompt and output each too long for the model",
+    ),
+    pytest.param(
         request(workload=Workload(input_tokens=4000, max_model_length=4096)),
         "workload.maxModelLength is 4096, but the typical request alone has 4256 tokens; raise it, or lower "
         "inputTokens and outputTokens.",

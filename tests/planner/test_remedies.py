@@ -15,6 +15,7 @@ from shardwright_planner import (
     find_model,
     plan,
 )
+from shardwright_planner.binding import binding_text
 
 
 def request(name, gpu, gpus=1, nodes=1, *, longest=None, concurrency=1, goal=None):
@@ -105,3 +106,31 @@ def test_the_layout_that_more_nodes_would_bring_is_the_one_that_is_then_planned(
     if found.data_parallel > 1:
         label = f"TP{found.tensor_parallel} x DP{found.data_parallel}"
     assert f"Allow {nodes} nodes: {label}" in plan(asked).remedies[0]
+
+
+@pytest.mark.parametrize(
+    ("given", "reason", "binding", "remedy"),
+    [
+        pytest.param(
+            EngineOptions(gpu_memory_utilization=1.0),
+            "Does not fit on 8 H100-SXM-80GB GPUs (1 x 8). Nearest is TP1 x PP2: 79.2 GiB for the engine "
+            "leave each GPU 0.5 GiB too little for what CUDA and NCCL hold beside it on stage 1 of 2",
+            "memory of a GPU, for what CUDA and NCCL hold beside the engine",
+            "Leave engine.gpuMemoryUtilization out: TP2 on 2 GPUs fits.",
+            id="the cache is large enough, and the engine takes all",
+        ),
+        pytest.param(
+            EngineOptions(max_num_batched_tokens=2**24),
+            "Does not fit on 8 H100-SXM-80GB GPUs (1 x 8). Nearest is TP8: activations of 940.0 and weights "
+            "of 7.6 GiB per GPU leave no cache: each GPU may use 72.9 GiB and lacks 882.2 GiB",
+            "memory of a GPU, for the activations",
+            "Leave engine.maxNumBatchedTokens out: TP2 on 2 GPUs fits.",
+            id="a step is too large",
+        ),
+    ],
+)
+def test_what_takes_the_memory_is_named_and_not_the_weights(given, reason, binding, remedy):
+    asked = request("Qwen/Qwen3-32B", "H100", 8, concurrency=32)
+    found = plan(replace(asked, engine=given))
+    assert (found.reason, binding_text(found), found.remedies) == (reason, binding, (remedy,))
+    assert plan(asked).feasible
