@@ -119,7 +119,12 @@ class Operator:
             expose=self.metrics.expose,
         )
         try:
-            await self.health.start()
+            try:
+                await self.health.start()
+            except OSError as error:
+                # Mostly another operator by hand, or whatever else has 8080.
+                _refuse(f"{error.strerror or error}; give others with --health-port and --metrics-port")
+                return EXIT_BAD_INPUT
             if not await _unless(stop, self._preflight(cluster, served)):
                 return EXIT_OK
             return await self._lead(cluster, served, stop)

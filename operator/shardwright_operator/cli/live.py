@@ -6,11 +6,13 @@ store, so that the same views come out.
 
 import asyncio
 import contextlib
+import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 from shardwright_operator.api.constants import KIND
+from shardwright_operator.api.fields import OBJECT_NAME_PATTERN
 from shardwright_operator.apply.claims import ClaimReader
 from shardwright_operator.cli.console import InputError
 from shardwright_operator.cluster import ClusterError, ForbiddenError, NotFoundError
@@ -29,6 +31,7 @@ def read_resource(kubeconfig: str | None, namespace: str | None, name: str) -> M
     Raises:
         InputError: for one that is not there, and for a cluster that cannot be asked.
     """
+    _check_place(namespace, name)
     try:
         return asyncio.run(_read_resource(kubeconfig, namespace, name))
     except NoClusterError as error:
@@ -43,6 +46,7 @@ def observe(kubeconfig: str | None, namespace: str | None, name: str) -> Observe
     Raises:
         InputError: for a cluster that cannot be reached, or does not let the user look.
     """
+    _check_place(namespace, name)
     try:
         return asyncio.run(_observe(kubeconfig, namespace, name))
     except NoClusterError as error:
@@ -50,6 +54,14 @@ def observe(kubeconfig: str | None, namespace: str | None, name: str) -> Observe
         raise InputError(message) from None
     except ClusterError as error:
         raise InputError(_said(error)) from None
+
+
+def _check_place(namespace: str | None, name: str) -> None:
+    """Refuse what cannot be a name: in a path ``../x`` is another object, and no name a whole list."""
+    for what, value in ((f"name of a {KIND}", name), ("namespace", namespace)):
+        if value is not None and re.fullmatch(OBJECT_NAME_PATTERN, value) is None:
+            message = f"{value!r} is no {what}: it has lower-case letters, digits, - and . alone."
+            raise InputError(message)
 
 
 def _said(error: ClusterError) -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.request import getproxies_environment
 
+import yaml
 from kubernetes.aio.client.configuration import Configuration
 from kubernetes.aio.config import ConfigException, load_incluster_config, load_kube_config
 from kubernetes.aio.config.kube_config import KubeConfigLoader
@@ -20,6 +21,18 @@ DEFAULT_NAMESPACE = "default"
 
 _IN_CLUSTER = "KUBERNETES_SERVICE_HOST"
 _ACCOUNT_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+
+
+_MALFORMED = (
+    AttributeError,
+    LookupError,
+    OSError,
+    TypeError,
+    ValueError,
+    yaml.YAMLError,
+)
+"""What the client raises for a file that is empty, no YAML or no kubeconfig, and for certificates that are
+none: it checks next to nothing, and a person met 40 lines of traceback."""
 
 
 class NoClusterError(Exception):
@@ -93,9 +106,18 @@ async def connect(kubeconfig: str | None = None) -> Connection:
         loader = await load_kube_config(  # type: ignore[no-untyped-call]
             config_file=path, client_configuration=configuration, persist_config=False
         )
+        connection = Connection(configuration=configuration, loader=loader)
+        connection.ssl_context()
     except ConfigException as error:
         raise NoClusterError(f"the cluster's configuration cannot be used: {error}") from error
-    return Connection(configuration=configuration, loader=loader)
+    except _MALFORMED as error:
+        why = " ".join(str(error).split())
+        raise NoClusterError(
+            f"the kubeconfig {path} cannot be used: {type(error).__name__}: {why}"
+        ) from error
+    if not connection.server.startswith(("http://", "https://")):
+        raise NoClusterError(f"the kubeconfig {path} has no address of a server: {connection.server!r}")
+    return connection
 
 
 def _kubeconfig_path(named: str | None) -> str | None:

@@ -158,3 +158,19 @@ def test_refusal_is_told_from_silence(
     answer = run("explain", "llama")
 
     assert (answer.code, answer.out, answer.err) == (2, "", f"shardwright: {said}\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        pytest.param(("",), "'' is no name of a ModelDeployment", id="an empty name is the whole list"),
+        pytest.param(("../x",), "'../x' is no name of a ModelDeployment", id="a path"),
+        pytest.param(("..",), "'..' is no name of a ModelDeployment", id="the folder above"),
+        pytest.param(("llama", "-n", "a/b"), "'a/b' is no namespace", id="a namespace of two parts"),
+    ],
+)
+def test_what_is_no_name_is_not_asked_for(arguments: tuple[str, ...], said: str, run: Run) -> None:
+    answer = run("explain", *arguments)
+
+    assert (answer.code, answer.out) == (2, "")
+    assert answer.err == f"shardwright: {said}: it has lower-case letters, digits, - and . alone.\n"

@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import pty
+import socket
 import subprocess
 import sys
 import threading
@@ -399,3 +400,70 @@ def test_a_watch_that_cannot_log_in_ends_instead_of_hanging(tmp_path: Path) -> N
     thread.join(20)
     assert (thread.is_alive(), stop.is_set()) == (False, True)
     assert failures == ["One or more handlers failed."]
+
+
+CONTEXT = {"name": "c", "context": {"cluster": "c", "user": "u"}}
+SERVER = {"name": "c", "cluster": {"server": "https://127.0.0.1:1"}}
+USER = {"name": "u", "user": {"token": "t"}}
+
+
+def kubeconfig(**sections: Any) -> dict[str, Any]:
+    return {"current-context": "c", "contexts": [CONTEXT], "clusters": [SERVER], "users": [USER], **sections}
+
+
+def cluster_with(**fields: Any) -> list[dict[str, Any]]:
+    return [{"name": "c", "cluster": {**SERVER["cluster"], **fields}}]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param(b"", id="empty"),
+        pytest.param(b"garbage", id="no mapping"),
+        pytest.param(b"a: [\n", id="no YAML"),
+        pytest.param(b"\xa4\xff\x00", id="no text"),
+        pytest.param(b"[1, 2]", id="a list"),
+        pytest.param(kubeconfig(users=[]), id="no user"),
+        pytest.param(kubeconfig(users=[{"name": "u", "user": "x"}]), id="a user that is a text"),
+        pytest.param(
+            kubeconfig(users=[{"name": "u", "user": {"tokenFile": "/nowhere"}}]), id="no token file"
+        ),
+        pytest.param(kubeconfig(clusters=cluster_with(server=5)), id="a server that is a number"),
+        pytest.param(kubeconfig(clusters=cluster_with(server="here")), id="a server without a scheme"),
+        pytest.param(kubeconfig(clusters=[{"name": "c", "cluster": {}}]), id="no server"),
+        pytest.param(
+            kubeconfig(clusters=cluster_with(**{"certificate-authority-data": "aGVsbG8="})),
+            id="no certificate",
+        ),
+        pytest.param(kubeconfig(**{"current-context": "other"}), id="another context"),
+    ],
+)
+async def test_a_kubeconfig_that_is_none_is_refused_in_one_line(tmp_path: Path, content: Any) -> None:
+    path = tmp_path / "config"
+    path.write_bytes(content if isinstance(content, bytes) else json.dumps(content).encode())
+    with pytest.raises(NoClusterError) as caught:
+        await connect(str(path))
+    assert "\n" not in str(caught.value)
+    assert "config" in str(caught.value)
+
+
+def test_a_port_that_is_taken_is_said_in_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "config"
+    path.write_text(json.dumps(kubeconfig()))
+    with socket.socket() as taken:
+        taken.bind(("0.0.0.0", 0))  # noqa: S104
+        taken.listen()
+        port = taken.getsockname()[1]
+        done = subprocess.run(
+            [
+                *(sys.executable, "-m", "shardwright_operator.cli", "operator", "--log-format", "text"),
+                *("--kubeconfig", str(path), "--health-port", str(port), "--metrics-port", "0"),
+            ],
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+    assert done.returncode == EXIT_BAD_INPUT
+    assert len(done.stderr.splitlines()) == 1
+    assert f"{port}): address already in use; give others with --health-port" in done.stderr
