@@ -16,7 +16,7 @@ from shardwright_operator.cli.console import (
 from shardwright_operator.cli.documents import to_yaml
 from shardwright_operator.cli.options import add_color, add_options
 from shardwright_operator.cli.question import Question, questions
-from shardwright_planner import explain
+from shardwright_planner import Plan, explain
 from shardwright_planner.sensitivity import sensitivity
 
 
@@ -64,10 +64,13 @@ def run(arguments: Sequence[str], parser: CommandParser) -> int:
     plans = [question.answer() for question in asked]
     if options.report is not None:
         _write_report(asked, options.report)
+    if options.output == "json":
+        # One document, as of diff and render: two objects one after the other are no JSON.
+        records = [plan.to_wire() for plan in plans]
+        print(json.dumps(records[0] if len(records) == 1 else records, indent=2))
+        return _code(plans)
     for place, (question, plan) in enumerate(zip(asked, plans, strict=True)):
-        if options.output == "json":
-            print(json.dumps(plan.to_wire(), indent=2))
-        elif options.output == "yaml":
+        if options.output == "yaml":
             print("---\n" if place else "", to_yaml(plan.to_wire()), sep="", end="")
         else:
             heading = f"\n{question.deployment.name}\n\n" if len(asked) > 1 else ""
@@ -80,6 +83,10 @@ def run(arguments: Sequence[str], parser: CommandParser) -> int:
                 notes=question.notes(),
             )
             sys.stdout.write(f"{heading}{text.rstrip()}\n")
+    return _code(plans)
+
+
+def _code(plans: Sequence[Plan]) -> int:
     return EXIT_OK if all(plan.feasible for plan in plans) else EXIT_DOES_NOT_FIT
 
 

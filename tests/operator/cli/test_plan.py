@@ -101,6 +101,16 @@ def test_several_documents_are_all_planned(run: Run, tmp_path: Path) -> None:
     assert as_text.out.index("llama-405b") < as_text.out.index("llama-8b")
 
 
+def test_several_documents_are_one_array_as_json(run: Run, tmp_path: Path) -> None:
+    small = (EXAMPLES / "llama-3.1-8b.yaml").read_text(encoding="utf-8")
+    file = tmp_path / "both.yaml"
+    file.write_text(f"{Path(BIG).read_text(encoding='utf-8')}\n---\n{small}", encoding="utf-8")
+
+    answer = run("plan", "-f", str(file), "-o", "json")
+
+    assert [sizes(plan) for plan in json.loads(answer.out)] == [(8, 2, 2), (1, 1, 1)]
+
+
 def test_one_bad_plan_decides_the_exit_code(run: Run, tmp_path: Path) -> None:
     big = Path(BIG).read_text(encoding="utf-8")
     small = (EXAMPLES / "llama-3.1-8b.yaml").read_text(encoding="utf-8")
