@@ -24,6 +24,21 @@ _TOLD = (
 )
 _QUIET = frozenset({Reason.STARTING, Reason.FORMING, Reason.SCALING_DOWN})
 """Reasons of Ready=False that every start passes through: they stand in the status, and are no news."""
+_ON_ITS_WAY = frozenset(
+    {
+        Reason.BACKING_OFF,
+        Reason.DOWNLOADING,
+        Reason.DRAINING,
+        Reason.NO_GPU_NODES,
+        Reason.PAUSED,
+        Reason.PREEMPTED,
+        Reason.ROLLING_OUT,
+        Reason.WAITING_FOR_CAPACITY,
+        Reason.WAITING_FOR_VOLUME,
+    }
+)
+"""Reasons of Ready=False that somebody asked for, or that pass by themselves. Any other one needs somebody: a
+refused write and an image that cannot be pulled were Normal, and so missed by who looks at warnings alone."""
 
 
 def transition_events(
@@ -44,7 +59,9 @@ def transition_events(
         if now["message"] in messages or (is_ready and now["reason"] in reasons):
             continue
         messages.add(now["message"])
-        bad = (type_, now["status"]) in _BAD
+        bad = (type_, now["status"]) in _BAD or (
+            is_ready and now["status"] != "True" and now["reason"] not in _ON_ITS_WAY
+        )
         yield Event(
             type=EventType.WARNING if bad else EventType.NORMAL, reason=now["reason"], message=now["message"]
         )
