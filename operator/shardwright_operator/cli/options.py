@@ -155,10 +155,27 @@ FLAG_OF: Mapping[str, str] = MappingProxyType({f"spec.{option.field}": option.fl
 """The option that stands for a field, for refusals in the words of whoever asked by options."""
 
 
+class _Once(argparse.Action):
+    """A value that may be given once: of two files the first was left out, and nobody was told."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: object,
+        option_string: str | None = None,
+    ) -> None:
+        if getattr(namespace, self.dest) is not None:
+            parser.error(f"{option_string} is given twice; put several resources into one file, or pipe them")
+        setattr(namespace, self.dest, values)
+
+
 def add_options(parser: CommandParser) -> None:
     """The options by which a question can be asked or altered."""
     source = parser.add_argument_group("what to plan")
-    source.add_argument("-f", "--filename", metavar="FILE", help="ModelDeployment manifest, or - for stdin")
+    source.add_argument(
+        "-f", "--filename", metavar="FILE", action=_Once, help="ModelDeployment manifest, or - for stdin"
+    )
     _add(source, MODEL_OPTIONS)
     source.add_argument(
         "--config", metavar="FILE", help="the model's config.json, for models outside the catalogue"

@@ -39,6 +39,11 @@ spec:
         pytest.param(
             (), "nothing to plan: give -f FILE, --model NAME, --config FILE, or --model-dir DIR", id="nothing"
         ),
+        pytest.param(
+            ("-f", "one.yaml", "--filename", "two.yaml"),
+            "--filename is given twice; put several resources into one file, or pipe them",
+            id="two files, of which the first was left out",
+        ),
         pytest.param(MODEL, "--gpu, --gpus-per-node and --nodes must be given", id="no hardware"),
         pytest.param((*MODEL, *HARDWARE[:2]), "--gpus-per-node and --nodes must be given", id="part of it"),
         pytest.param(
