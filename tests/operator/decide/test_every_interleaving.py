@@ -9,6 +9,7 @@ from fair_runs import Edge, endless, ends
 from shardwright_operator.api.constants import Role
 from small_world import (
     KEY,
+    SETS,
     Move,
     State,
     ViolationError,
@@ -44,7 +45,7 @@ def hazards(state: State, world: "World") -> Iterator[Move]:
     """What nobody has to wait for."""
     yield from (move for move in faults(state) if world.fault in move.label)
     yield from edits(state, world.wishes)
-    yield from silences(state)
+    yield from (move for move in silences(state) if world.silent in move.label)
 
 
 def settled(state: State) -> State:
@@ -141,6 +142,8 @@ class World(NamedTuple):
     """How often a watch may fall silent, which is then the only one that is late."""
     fault: str = ""
     """In a world that would be too large: words of the only faults that happen."""
+    silent: str = ""
+    """And of the only watch that falls silent."""
 
 
 @pytest.mark.parametrize(
@@ -182,6 +185,11 @@ class World(NamedTuple):
         pytest.param(
             World(2, 1, 1, (Wish(0, 1),), prompt=True),
             id="two groups, a fault, scaled in, told at once",
+            marks=LARGE,
+        ),
+        pytest.param(
+            World(2, 1, 1, (EDIT_2,), prompt=True, silences=1, fault=LOST, silent=SETS),
+            id="two groups, a pod lost, an edit, the watch of sets silent",
             marks=LARGE,
         ),
         pytest.param(
