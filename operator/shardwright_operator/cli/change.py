@@ -52,6 +52,8 @@ class Change:
     """Groups that there are."""
     then: int
     """Groups that there would be."""
+    wanted: int | None = None
+    """Groups that the resource asks for already; some may still wait to be made. None before there is one."""
     restarting: tuple[int, ...] = ()
     held: bool = False
     """Whether restarts are held back, since the rollout is paused."""
@@ -69,11 +71,11 @@ class Change:
 
     @property
     def is_nothing(self) -> bool:
-        """Whether the operator would do nothing at all."""
+        """Whether the operator would do nothing that it does not do, or wait to do, already."""
         return (
             self.accepted
             and self.new == self.old
-            and self.now == self.then
+            and self.then in {self.now, self.wanted}
             and not (self.restarting or self.others)
         )
 
@@ -148,6 +150,7 @@ def _change(before: Before, observed: Observed, spec: ModelDeploymentSpec, targe
         new=new,
         now=len(before.runs),
         then=spec.replicas if new is not None else 0,
+        wanted=_wanted(before.observed),
         restarting=restarting,
         held=held,
         pods=_pods(before, new, restarting),
@@ -157,6 +160,11 @@ def _change(before: Before, observed: Observed, spec: ModelDeploymentSpec, targe
         to_place=added + len(moving),
     )
     return found if new is None else _placed(found, observed, spec, new, [*moving, *leaving])
+
+
+def _wanted(observed: Observed) -> int | None:
+    resource = observed.resource
+    return None if resource is None else int(resource.spec.get("replicas", 1))
 
 
 def _placed(

@@ -182,7 +182,9 @@ def _events(found: Change) -> Iterator[str]:
         else:
             yield f"{which.capitalize()}: all pods restart, {members} each afterwards."
     if found.then > found.now:
-        yield f"{count_text(found.then - found.now, 'group')} of {members} would be made."
+        added = f"{count_text(found.then - found.now, 'group')} of {members}"
+        # A manifest that was applied already was said to change something while its groups waited for GPUs.
+        yield f"{added} wanted already, and not made yet." if found.is_nothing else f"{added} would be made."
     if found.then < found.now:
         yield f"{count_text(found.now - found.then, 'group')} would go for good."
     if found.now and not found.restarting and found.then >= found.now and found.accepted:

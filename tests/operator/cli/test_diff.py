@@ -125,6 +125,24 @@ def test_what_restarts_gives_its_gpus_back() -> None:
     assert (told.free_gpus, told.to_place, told.placed) == (0, 1, 1)
 
 
+def test_groups_that_wait_already_are_no_change() -> None:
+    spec = altered(LARGE, replicas=3)
+    world = settled(spec, nodes=2)
+
+    told = change(standing(world.store.observe(world.key)), spec, parse_spec(spec))
+    other = change(
+        standing(world.store.observe(world.key)),
+        altered(spec, replicas=4),
+        parse_spec(altered(spec, replicas=4)),
+    )
+
+    text = rendered("llama", told, width=100, color=False)
+    assert told.then > told.now
+    assert (told.is_nothing, other.is_nothing) == (True, False)
+    assert text.startswith("llama: nothing changes\n")
+    assert "group of 2 pods wanted already, and not made yet" in text
+
+
 def test_a_resource_that_is_not_there_is_all_new() -> None:
     world = SimulatedWorld(LARGE, nodes=2)
     world.remove("ModelDeployment", "llama")
