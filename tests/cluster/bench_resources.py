@@ -206,28 +206,24 @@ def reaction_figures(ground: Ground, operator: OperatorAtWork, losses: int) -> N
     """
     each = losses // len(LOSS_INTERVALS_S)
     for turn, interval_s in enumerate(LOSS_INTERVALS_S):
-        _lose(ground, operator, range(turn * each, (turn + 1) * each), interval_s)
+        _lose(ground, range(turn * each, (turn + 1) * each), interval_s)
     say("    operator's memory", f"{operator.cost.rss_mib:.0f} MiB, peak {operator.cost.peak_mib:.0f} MiB")
 
 
-def _lose(ground: Ground, operator: OperatorAtWork, indices: range, interval_s: float) -> None:
-    client, since, before = ground.client, now(), operator.cost
+def _lose(ground: Ground, indices: range, interval_s: float) -> None:
+    client, since = ground.client, now()
     for index in indices:
         worker = f"{names.stateful_set(_name(index), 0, Role.WORKER)}-1"
         client.delete("pods", worker, MANY, grace_s=0)
         time.sleep(interval_s)
     time.sleep(5)
-    cpu_s = operator.cost.cpu_s - before.cpu_s
     died = {
         event.name.removesuffix("-0-worker-1"): event.received
         for event in read_audit(ground.plane.audit_log, since=since, verbs=("delete",), resource="pods")
         if event.user == "admin"
     }
     requests = ground.requests(since)
-    say(
-        f"operator: a pod dies every {interval_s:g} s",
-        f"{1000 * cpu_s / len(indices):.0f} ms of CPU and {len(requests) / len(indices):.1f} requests each",
-    )
+    say(f"operator: a pod dies every {interval_s:g} s", f"{len(requests) / len(indices):.1f} requests each")
     writes = [event for event in requests if event.resource == "statefulsets"]
     _say_delays("from its death to the first write of its group's end", died, writes)
     deletions = [event for event in requests if event.resource == "pods" and event.verb == "delete"]
