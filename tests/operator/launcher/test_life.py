@@ -187,10 +187,11 @@ def test_engine_that_ignores_the_signal_ends_in_time_with_all_its_children(launc
 import os, signal, subprocess, sys, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
-print("child", child.pid); time.sleep(60)
+print("child", child.pid, "runs"); time.sleep(60)
 """
     running = launch("--stop-within", "0.5", engine=engine)
-    running.await_log("child")
+    # Its last word: what is printed comes in pieces, and the first one was once read alone.
+    running.await_log("runs")
     child = int(running.logged().split("child ")[1].split()[0])
     before = time.monotonic()
     running.stop()
