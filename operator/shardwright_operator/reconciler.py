@@ -68,7 +68,8 @@ class Reconciler:
     async def _pass(self, key: Key) -> float | None:
         if await self._served.obstacles():
             return SETTLE_S
-        name = self._store.claim_name(key)
+        seen = self._store.resource(key)
+        name = seen.claim_name if seen is not None else None
         claim = await self._claims.read(key.namespace, name) if name else None
         wakings = self._store.wakings
         observed = self._store.observe(key, claim=claim, notes=self._ledger.of(key))

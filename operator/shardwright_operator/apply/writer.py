@@ -126,6 +126,11 @@ class Writer:
             log.error("the server refuses the status", extra={"key": str(key), "why": error.message})  # noqa: TRY400
             raise RetryLaterError(error.message, error="StatusRefused", at_least_s=FAULT_DELAY_S) from error
         self._take_in(key, answer)
+        now = self._store.resource(key)
+        if now is not None and not now.asks_as(resource):
+            # An edit made during the pass came with this answer. The watch tells of it by an older version,
+            # which is no news: nobody looked at it until the next LIST of all, up to five minutes later.
+            self._wake(key)
         kept = answer.get("status") or {}
         if self._ledger.status_written(key, status, kept):
             log.warning(

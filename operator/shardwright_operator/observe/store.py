@@ -89,10 +89,9 @@ class Store:
         """All ModelDeployments, for the metrics."""
         return iter(self._resources.by_key.values())
 
-    def claim_name(self, key: Key) -> str | None:
-        """Name of the PersistentVolumeClaim that holds the model or is to hold it, if the spec names one."""
-        resource = self._resources.by_key.get(key)
-        return resource.claim_name if resource is not None else None
+    def resource(self, key: Key) -> ResourceView | None:
+        """A ModelDeployment as it was last seen."""
+        return self._resources.by_key.get(key)
 
     def observe(
         self,

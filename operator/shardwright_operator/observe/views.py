@@ -7,7 +7,7 @@ the memory of one small pod, and a field that is not here cannot make a decision
 import json
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -80,6 +80,10 @@ class ResourceView:
     def is_ready(self) -> bool:
         """Whether it was Ready by the last status."""
         return holds(self.status, ConditionType.READY)
+
+    def asks_as(self, earlier: "ResourceView") -> bool:
+        """Whether it is what it was at an earlier sight, its status apart."""
+        return earlier == replace(self, status=earlier.status, resource_version=earlier.resource_version)
 
     @property
     def claim_name(self) -> str | None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from shardwright_operator.api.constants import API_VERSION, KIND, Label
+from shardwright_operator.api.constants import API_VERSION, KIND, Annotation, Label
 from shardwright_operator.api.pod_spec import SchedulingSpec
 from shardwright_operator.apply.retry import RetryLaterError
 from shardwright_operator.build.pool import PoolSelection
@@ -239,6 +239,34 @@ async def test_what_an_earlier_resource_left_goes_only_if_that_is_gone(world, *,
         with pytest.raises(RetryLaterError, match="another one by now"):
             await world.reconciler.reconcile(KEY)
     assert (KIND in world.distrusted) is not holds
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        pytest.param(lambda body: body.update(spec={"replicas": 2}), id="spec"),
+        pytest.param(lambda body: body["metadata"].update(annotations={Annotation.RETRY: "now"}), id="retry"),
+        pytest.param(
+            lambda body: body["metadata"].update(deletionTimestamp="2030-01-01T00:00:00Z"), id="end"
+        ),
+    ],
+)
+async def test_an_edit_that_came_with_the_answer_to_a_status_is_looked_at(world, edit) -> None:
+    world.make_resource()
+    world.cluster.alter = edit
+    world.decide = lambda _observed: Decision(status={"observedGeneration": 1})
+    await world.reconciler.reconcile(KEY)
+
+    late = world.cluster.objects[KIND, KEY.namespace, KEY.name]
+    assert world.store.put(late, deleted=False) == frozenset(), "to the watch it is no news"
+    assert world.woken == [KEY]
+
+
+async def test_a_status_alone_is_no_reason_to_look_again(world) -> None:
+    world.make_resource(replicas=1)
+    world.decide = lambda _observed: Decision(status={"observedGeneration": 1})
+    await world.reconciler.reconcile(KEY)
+    assert world.woken == []
 
 
 async def test_status_of_a_resource_that_was_made_anew_is_not_written(world) -> None:
