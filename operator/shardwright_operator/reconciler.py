@@ -68,9 +68,7 @@ class Reconciler:
     async def _pass(self, key: Key) -> float | None:
         if await self._served.obstacles():
             return SETTLE_S
-        seen = self._store.resource(key)
-        name = seen.claim_name if seen is not None else None
-        claim = await self._claims.read(key.namespace, name) if name else None
+        claim = await self._claims.of(self._store.resource(key))
         wakings = self._store.wakings
         observed = self._store.observe(key, claim=claim, notes=self._ledger.of(key))
         resource = observed.resource

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from shardwright_operator.cluster import Cluster, NotFoundError
-from shardwright_operator.observe.views import UNBOUND, ClaimState, ClaimView
+from shardwright_operator.observe.views import UNBOUND, ClaimState, ClaimView, ResourceView
 
 FOUND_S = 60.0
 MISSING_S = 5.0
@@ -29,8 +29,13 @@ class ClaimReader:
         self._clock = clock
         self._kept: dict[tuple[str, str], _Kept] = {}
 
-    async def read(self, namespace: str, name: str) -> ClaimView:
-        """The claim as it is now, or was a moment ago."""
+    async def of(self, resource: ResourceView | None) -> ClaimView | None:
+        """The claim that a resource names, as it is now or was a moment ago; None if it names none."""
+        if resource is None or not resource.claim_name:
+            return None
+        return await self._read(resource.key.namespace, resource.claim_name)
+
+    async def _read(self, namespace: str, name: str) -> ClaimView:
         now = self._clock()
         kept = self._kept.get((namespace, name))
         if kept is not None and now < kept.until:

@@ -91,10 +91,8 @@ async def _observe(kubeconfig: str | None, namespace: str | None, name: str) -> 
     key = Key(namespace=namespace or connection.namespace, name=name)
     try:
         store = await _filled(cluster, key, kubeconfig)
-        resource = store.resource(key)
-        claim_name = resource.claim_name if resource is not None else None
         reader = ClaimReader(cluster, lambda: datetime.now(UTC))
-        claim = await reader.read(key.namespace, claim_name) if claim_name else None
+        claim = await reader.of(store.resource(key))
     finally:
         await cluster.close()
     return store.observe(key, claim=claim)

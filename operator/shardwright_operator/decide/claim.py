@@ -31,22 +31,22 @@ def claim_problem(spec: ModelDeploymentSpec, plan: Plan, claim: ClaimView | None
         return None
     cached = spec.storage.model_cache is not None
     field = "spec.storage.modelCache" if cached else "spec.model.source.persistentVolumeClaim"
+    usable = _MODES_OF_A_CACHE if cached else _MODES
+    modes = " or ".join(sorted(usable))
     if claim.state is ClaimState.MISSING:
-        modes = " or ".join(sorted(_MODES_OF_A_CACHE if cached else _MODES))
         text = (
             f"the PersistentVolumeClaim {claim.name!r} of {field} does not exist; create it in this "
             f"namespace, with access mode {modes}"
         )
         return Problem(reason=Reason.WAITING_FOR_VOLUME, message=text, stalled=False)
     pods = plan.nodes * max(1, spec.replicas)
-    usable = _MODES_OF_A_CACHE if cached else _MODES
     if pods == 1 or usable & set(claim.access_modes):
         return None
     error = SpecError(
         field=f"{field}.claimName",
         value=claim.name,
         limit=f"its access modes are {', '.join(claim.access_modes)} and {pods} pods on {pods} nodes need it",
-        remedy=f"use a claim with {' or '.join(sorted(usable))}",
+        remedy=f"use a claim with {modes}",
     )
     return Problem(reason=Reason.VOLUME_NOT_SHARED, message=str(error), stalled=True)
 
