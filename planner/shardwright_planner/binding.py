@@ -12,6 +12,7 @@ from shardwright_planner.wording import (
     count_text,
     fits,
     held_text,
+    latency_goals,
     step_terms,
     time_scale,
 )
@@ -88,20 +89,9 @@ def _loads(plan: Plan) -> Iterator[Load]:
         share=plan.goal.concurrency / held if held > 0 else float("inf"),
         text=f"holds {held_text(held)} typical requests where {plan.goal.concurrency:,} are wanted",
     )
-    predicted = plan.predicted
-    if predicted is None:
-        return
-    for name, figure, goal in (
-        ("time per output token", predicted.time_per_output_token_ms, plan.goal.time_per_output_token_ms),
-        ("time to first token", predicted.time_to_first_token_ms, plan.goal.time_to_first_token_ms),
-    ):
-        if goal is not None and goal > 0:
-            scale = time_scale(figure.high, goal)
-            yield Load(
-                name=name,
-                share=figure.high / goal,
-                text=f"up to {scale.text(figure.high)} of {scale.text(goal)}",
-            )
+    for name, high, goal in latency_goals(plan):
+        scale = time_scale(high, goal)
+        yield Load(name=name, share=high / goal, text=f"up to {scale.text(high)} of {scale.text(goal)}")
 
 
 def _step_text(below: Alternative) -> str:

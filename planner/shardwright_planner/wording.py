@@ -175,7 +175,9 @@ def slo_verdict(plan: Plan) -> str:
     if plan.slo_predicted:
         return "met"
     over = ", ".join(
-        f"{100 * (high / goal - 1):.0f} % {name}" for name, high, goal in _goals(plan) if high > goal
+        f"{100 * (high / goal - 1):.0f} % {name.removeprefix('time ')}"
+        for name, high, goal in latency_goals(plan)
+        if high > goal
     )
     return f"missed by {over}" if over else "missed"
 
@@ -184,19 +186,19 @@ def slo_miss_text(plan: Plan) -> str:
     """The same of the level that is missed by most, for narrow columns: ``missed by 12 %``."""
     if plan.slo_predicted is not False:
         return slo_verdict(plan)
-    over = max((high / goal - 1 for _, high, goal in _goals(plan)), default=0.0)
+    over = max((high / goal - 1 for _, high, goal in latency_goals(plan)), default=0.0)
     return f"missed by {100 * over:.0f} %" if over > 0 else "missed"
 
 
-def _goals(plan: Plan) -> Iterator[tuple[str, float, float]]:
+def latency_goals(plan: Plan) -> Iterator[tuple[str, float, float]]:
     """Name, predicted high end and goal of each level that was given, in milliseconds."""
     goal, predicted = plan.goal, plan.predicted
     if predicted is None:
         return
     if goal.time_per_output_token_ms:
-        yield "per output token", predicted.time_per_output_token_ms.high, goal.time_per_output_token_ms
+        yield "time per output token", predicted.time_per_output_token_ms.high, goal.time_per_output_token_ms
     if goal.time_to_first_token_ms:
-        yield "to first token", predicted.time_to_first_token_ms.high, goal.time_to_first_token_ms
+        yield "time to first token", predicted.time_to_first_token_ms.high, goal.time_to_first_token_ms
 
 
 def count_text(count: int, noun: str) -> str:
