@@ -188,7 +188,8 @@ def test_of_two_that_want_the_same_two_nodes_one_runs_whole_and_the_other_waits_
             detail=lambda: loser.message("Ready"),
         )
         # Of a rank that finds a node the scheduler says no more than that it waits for the rest of its group.
-        assert re.search(rf"{nodes} nodes are available|for minCount pods from a gang", loser.message("Ready"))
+        told = rf"{nodes} nodes are available|for minCount pods from a gang"
+        assert re.search(told, loser.message("Ready"))
         # Nobody was held back: all pods are there for the scheduler to see.
         assert [len(d.pods()) for d in both] == [2, 2]
         assert nodes_of(loser) == ["", ""]
