@@ -11,7 +11,7 @@ import kopf
 
 from shardwright_operator.cluster import Kind
 from shardwright_operator.statelessness import NoDiffBase, NoProgress
-from shardwright_operator.watch_session import Listed, open_session
+from shardwright_operator.watch_session import Heard, open_session
 
 LOGIN_ATTEMPTS = 3
 
@@ -23,7 +23,7 @@ def make_registry(
     kinds: Sequence[Kind],
     kubeconfig: str | None,
     deliver: Deliver,
-    listed: Listed,
+    heard: Heard,
     *,
     give_up: Callable[[], None],
     ending: Callable[[], None],
@@ -37,7 +37,7 @@ def make_registry(
     async def login(retry: int, **_: Any) -> kopf.AiohttpSession:
         # Called anew after a 401.
         try:
-            server, session = await open_session(kinds, kubeconfig, listed)
+            server, session = await open_session(kinds, kubeconfig, heard)
         except Exception:
             # After the last attempt kopf neither ends nor tries again: it would stay blind for ever.
             if retry + 1 >= LOGIN_ATTEMPTS:

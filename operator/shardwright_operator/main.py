@@ -27,10 +27,10 @@ from shardwright_operator.lease import LeaseElection, LeaseLostError, LeaseTimes
 from shardwright_operator.metrics import Metrics
 from shardwright_operator.preflight import find_gang_obstacles, find_obstacles
 from shardwright_operator.reconciler import Decide
-from shardwright_operator.served_crd import ServedCrd
+from shardwright_operator.served_crd import NOT_SERVED, ServedCrd
 from shardwright_operator.settings import Settings, SettingsError, settings_from
 from shardwright_operator.strangers import StrangerWatch
-from shardwright_operator.watching import WatchThread
+from shardwright_operator.watching import UnservedError, WatchThread
 from shardwright_planner.wording import count_text
 
 PREFLIGHT_RETRY_S = 5.0
@@ -93,6 +93,7 @@ class Operator:
         self._gang_obstacles: Mapping[Gang, str] = {}
         self._assembly: Assembly | None = None
         self._election: LeaseElection | None = None
+        self._served: ServedCrd | None = None
 
     async def run(self, stop: asyncio.Event) -> int:
         """Run until ``stop`` is set or the operator must end; returns the process's exit code."""
@@ -109,13 +110,12 @@ class Operator:
         cluster = ApiCluster(
             connection, user_agent=agent, meter=self.metrics.requested, write_time_s=self._write_time_s
         )
-        served = ServedCrd(cluster)
         self.health = HealthServer(
             host=settings.health_host,
             health_port=settings.health_port,
             metrics_port=settings.metrics_port,
             alive=self._what_hangs,
-            ready=lambda: self._blockers or served.known,
+            ready=lambda: self._blockers or self._crd_faults(),
             expose=self.metrics.expose,
         )
         try:
@@ -125,16 +125,33 @@ class Operator:
                 # Mostly another operator by hand, or whatever else has 8080.
                 _refuse(f"{error.strerror or error}; give others with --health-port and --metrics-port")
                 return EXIT_BAD_INPUT
-            if not await _unless(stop, self._preflight(cluster, served)):
-                return EXIT_OK
-            return await self._lead(cluster, served, stop)
+            while True:
+                try:
+                    return await self._begin(cluster, stop)
+                except UnservedError as error:
+                    # As at a start there is nothing to do but to wait: what is watched is settled anew then.
+                    gone = NOT_SERVED if error.kind.gang is None else f"{error}; what needs it waits for it"
+                    self._blockers = [gone]
+                    log.error("%s", gone)  # noqa: TRY400 - where it was raised says nothing more
+                    # Discovery follows within seconds, and until then all may seem to be well.
+                    await _unless(stop, asyncio.sleep(PREFLIGHT_RETRY_S))
         finally:
             await self.health.stop()
             await cluster.close()
 
+    async def _begin(self, cluster: Cluster, stop: asyncio.Event) -> int:
+        """From the preflight to the end; raises UnservedError when a kind that is watched has gone."""
+        served = self._served = ServedCrd(cluster)
+        if not await _unless(stop, self._preflight(cluster, served)):
+            return EXIT_OK
+        return await self._lead(cluster, served, stop)
+
+    def _crd_faults(self) -> list[str]:
+        return [] if self._served is None else self._served.known
+
     async def _preflight(self, cluster: Cluster, served: ServedCrd) -> None:
         """Wait until the cluster can be served: exiting would only be a slower loop with less to see."""
-        said: list[str] = []
+        said = self._blockers
         while True:
             try:
                 self._gang_obstacles = await find_gang_obstacles(cluster, self.settings.gangs)
@@ -145,7 +162,8 @@ class Operator:
                 return
             if self._blockers != said:
                 for blocker in self._blockers:
-                    log.error("%s", blocker)
+                    if blocker not in served.known:  # which has told of it
+                        log.error("%s", blocker)
                 said = self._blockers
             await asyncio.sleep(PREFLIGHT_RETRY_S)
 
@@ -285,11 +303,13 @@ async def _drain(assembly: Assembly, workers: list[asyncio.Task[None]], *, at_on
 
 
 def _verdict(ends: set[asyncio.Task[Any]]) -> int:
-    """The exit code, by what has ended."""
+    """The exit code, by what has ended; raises UnservedError when a kind that was watched has gone."""
     for task in ends:
         if not task.done() or task.get_name() == "stop":
             continue
         failure = task.exception()
+        if isinstance(failure, UnservedError):
+            raise failure
         if isinstance(failure, LeaseLostError):
             log.error("%s", failure)
         elif failure is None and task.get_name() == _GANGS:

@@ -52,6 +52,7 @@ class Metrics:
         self._leader = Gauge(
             "shardwright_leader", "1 while this process holds the Lease.", registry=self.registry
         )
+        self._live: Collector | None = None
         self._info = Gauge(
             "shardwright_info", "Version of the operator.", ["version"], registry=self.registry
         )
@@ -80,9 +81,12 @@ class Metrics:
         waiting: Callable[[], int],
         resources: Callable[[], Iterator[ResourceView]],
     ) -> None:
-        """Read the queue and the resources at each scrape."""
+        """Read the queue and the resources at each scrape; those of an earlier call are read no more."""
         self._info.labels(version).set(1)
-        self.registry.register(_Live(depth, waiting, resources))
+        if self._live is not None:
+            self.registry.unregister(self._live)
+        self._live = _Live(depth, waiting, resources)
+        self.registry.register(self._live)
 
     def expose(self) -> bytes:
         """The text that Prometheus scrapes."""

@@ -134,7 +134,7 @@ def _is_forbidden(error: Exception) -> bool:
 @contextlib.asynccontextmanager
 async def _opened(kubeconfig: str | None) -> AsyncIterator[tuple[str, aiohttp.ClientSession]]:
     """The server's URL and a session for it; a rotated token is read anew each time."""
-    server, session = await open_session((), kubeconfig, lambda _kind: None)
+    server, session = await open_session((), kubeconfig, None)
     async with session:
         yield server, session
 

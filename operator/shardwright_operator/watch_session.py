@@ -10,6 +10,7 @@ once, whole, each with a queue and a task (with 200 resources that was half of t
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
 import aiohttp
@@ -19,13 +20,23 @@ from shardwright_operator.cluster import Kind
 from shardwright_operator.cluster.connection import connect
 from shardwright_operator.cluster.managed_fields import without_managed_fields
 
-Listed = Callable[[str], None]
-"""Told of the kind of each LIST that a watch makes, when it has been answered."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heard:
+    """Whom the session tells what it hears from the API server."""
+
+    listed: Callable[[str], None]
+    """Told of the kind of each LIST that a watch makes, when it has been answered."""
+    unserved: Callable[[Kind], None]
+    """Told of a kind that is not served any more, and can be defined anew. What asked for it stays without an
+    answer until it is cancelled: kopf would print all of its calls, twice, and end in a state of its own."""
+
 
 CLOSING_S = 4.0
 """How long the end of a session waits for its connections; a server that hangs must not hold up ours."""
 
 _OK = 200
+_NOT_FOUND = 404
 _CLOSED = -1
 _TURN_S = 0.01
 _METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
@@ -34,7 +45,7 @@ _NOTHING = "metadata.name=_"
 
 
 async def open_session(
-    kinds: Sequence[Kind], kubeconfig: str | None, listed: Listed
+    kinds: Sequence[Kind], kubeconfig: str | None, heard: Heard | None
 ) -> tuple[str, aiohttp.ClientSession]:
     """The server's URL and a session that is logged in there; a rotated token is read from its file again."""
     connection = await connect(kubeconfig)
@@ -44,7 +55,7 @@ async def open_session(
         connector=_Connector(limit=0, ssl=True if context is None else context),
         headers={"Authorization": authorization} if authorization else None,
         proxy=connection.configuration.proxy,
-        middlewares=[_lessened(kinds, listed)],
+        middlewares=() if heard is None else [_lessened(kinds, heard)],
     )
     return connection.server, session
 
@@ -81,7 +92,7 @@ def _is_open(each: socket.socket) -> bool:
     return each.fileno() != _CLOSED
 
 
-def _lessened(kinds: Sequence[Kind], listed: Listed) -> aiohttp.ClientMiddlewareType:
+def _lessened(kinds: Sequence[Kind], heard: Heard) -> aiohttp.ClientMiddlewareType:
     """Turn each LIST into one that no object matches, and report it; let watches bring what is of use."""
 
     async def pass_on(
@@ -93,14 +104,21 @@ def _lessened(kinds: Sequence[Kind], listed: Listed) -> aiohttp.ClientMiddleware
         if "watch" in request.url.query:
             if kind.metadata_only:
                 request.headers["Accept"] = _METADATA
-            response = await send(request)
+            response = await answered(kind, await send(request))
             if kind.managed_fields_last and response.status == _OK:
                 response.content = cast("aiohttp.StreamReader", _WithoutManagedFields(response.content))
             return response
         request.url = request.url.update_query(fieldSelector=_NOTHING)
-        response = await send(request)
+        response = await answered(kind, await send(request))
         if response.status == _OK:
-            listed(kind.kind)
+            heard.listed(kind.kind)
+        return response
+
+    async def answered(kind: Kind, response: aiohttp.ClientResponse) -> aiohttp.ClientResponse:
+        if response.status == _NOT_FOUND and kind.is_defined:
+            response.release()
+            heard.unserved(kind)
+            await asyncio.Event().wait()
         return response
 
     return pass_on

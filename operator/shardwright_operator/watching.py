@@ -15,10 +15,18 @@ import kopf
 
 from shardwright_operator.cluster import Kind
 from shardwright_operator.handlers import Deliver, make_registry, make_settings
-from shardwright_operator.watch_session import Listed
+from shardwright_operator.watch_session import Heard
 
 STOP_S = 5.0
 """kopf's watches are given so long to close; the thread does not keep the process alive after that."""
+
+
+class UnservedError(Exception):
+    """The API server serves a kind no more that was watched: its definition has been deleted."""
+
+    def __init__(self, kind: Kind) -> None:
+        super().__init__(f"the cluster does not serve {kind.plain_kind} ({kind.api_version}) any more")
+        self.kind = kind
 
 
 class WatchThread:
@@ -30,7 +38,7 @@ class WatchThread:
         namespaces: Sequence[str],
         kubeconfig: str | None,
         deliver: Deliver,
-        listed: Listed,
+        listed: Callable[[str], None],
     ) -> None:
         """``deliver`` takes the events; ``listed`` is told of each LIST with which a watch begins."""
         self._kinds = kinds
@@ -42,7 +50,7 @@ class WatchThread:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> asyncio.Task[None]:
-        """Begin to watch; the task ends when the watching does."""
+        """Begin to watch; the task ends when the watching does, with UnservedError when a kind is gone."""
         self._task = asyncio.create_task(self._run(), name="watch")
         return self._task
 
@@ -65,6 +73,10 @@ class WatchThread:
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(self._listed, kind)
 
+        def unserved(kind: Kind) -> None:
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(_settle, ended, UnservedError(kind))
+
         def ending() -> None:
             # When one watcher fails kopf ends, and waits for the others, which wait for a login that never
             # comes: with an event that was no JSON the operator stayed leader, and saw nothing any more.
@@ -80,7 +92,7 @@ class WatchThread:
                     self._namespaces,
                     self._kubeconfig,
                     deliver,
-                    listed,
+                    Heard(listed=listed, unserved=unserved),
                     ending=ending,
                     stop=self._stop,
                 )
@@ -98,6 +110,8 @@ def _settle(future: "asyncio.Future[None]", failure: BaseException | None) -> No
         return
     if failure is None:
         future.set_result(None)
+    elif isinstance(failure, UnservedError):
+        future.set_exception(failure)
     else:
         future.set_exception(RuntimeError(f"watching failed: {failure!r}"))
 
@@ -107,7 +121,7 @@ def watch(
     namespaces: Sequence[str],
     kubeconfig: str | None,
     deliver: Deliver,
-    listed: Listed,
+    heard: Heard,
     *,
     ending: Callable[[], None],
     stop: threading.Event,
@@ -120,7 +134,7 @@ def watch(
     # Signals are the main thread's, as they should be; kopf warns of that at each start.
     logging.getLogger("kopf._core.reactor.running").setLevel(logging.ERROR)
     operator = kopf.operator(
-        registry=make_registry(kinds, kubeconfig, deliver, listed, give_up=stop.set, ending=ending),
+        registry=make_registry(kinds, kubeconfig, deliver, heard, give_up=stop.set, ending=ending),
         settings=make_settings(kinds),
         standalone=True,
         clusterwide=not namespaces,

@@ -84,6 +84,25 @@ def test_crd_first_under_a_running_operator_that_goes_on_when_it_is_back(
     switch.down()
 
 
+def test_a_deleted_crd_is_told_in_one_line_and_waited_for(
+    cluster: Cluster, api: Client, operator_account: OperatorAccount, llama: Deployed, switch: OperatorSwitch
+) -> None:
+    # kopf printed a hundred lines of its calls, and the operator ended.
+    switch.down()
+    account = operator_account
+    with operator_process(cluster, kubeconfig=account.kubeconfig, **account.lease) as running:
+        llama.create().wait_ready(timeout_s=GONE_S)
+        api.delete(CRDS, MDEP)
+        told = "does not serve ModelDeployment (shardwright.dev/v1alpha1): install the CRD"
+        wait_for(lambda: told in running.log.read_text(), "the operator tells of it", timeout_s=GONE_S)
+        wait_crd_gone(api)
+        apply_crd(cluster, api)
+        llama.create().wait_ready(timeout_s=GONE_S)
+        assert running.stop() == 0
+        log = running.log.read_text()
+        assert (log.count(told), log.count("Traceback"), log.count("ended")) == (1, 0, 0)
+
+
 def test_helm_uninstall_with_the_crd_while_resources_are_there(
     cluster: Cluster, api: Client, llama: Deployed, switch: OperatorSwitch
 ) -> None:

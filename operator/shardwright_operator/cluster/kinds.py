@@ -40,6 +40,11 @@ class Kind:
         return built_in and not self.metadata_only
 
     @property
+    def is_defined(self) -> bool:
+        """Whether it is there only as long as somebody has it defined: built-in kinds are always served."""
+        return self.kind == KIND or self.gang is not None
+
+    @property
     def plain_kind(self) -> str:
         """As it stands in a manifest."""
         return self.kind.partition(".")[0]

@@ -49,6 +49,7 @@ from shardwright_operator.settings import (
     add_arguments,
     settings_from,
 )
+from shardwright_operator.watch_session import Heard
 from shardwright_operator.watching import watch
 
 
@@ -191,6 +192,19 @@ def test_metrics_count_and_read_live_values() -> None:
     ):
         assert line in text.splitlines()
     assert Metrics().registry is not metrics.registry
+
+
+def test_metrics_read_what_is_worked_on_now_after_a_second_beginning() -> None:
+    # Two series of one name: Prometheus refuses the whole scrape.
+    metrics = Metrics()
+    for depth in (4, 7):
+        metrics.watch(
+            version="1.2.3", depth=lambda depth=depth: depth, waiting=lambda: 0, resources=lambda: iter(())
+        )
+    lines = metrics.expose().decode().splitlines()
+    assert [line for line in lines if line.startswith("shardwright_queue_depth")] == [
+        "shardwright_queue_depth 7.0"
+    ]
 
 
 @pytest.mark.parametrize("one_port", [False, True], ids=["two ports", "one port"])
@@ -350,7 +364,12 @@ async def test_gang_schedulers_that_cannot_be_used_say_what_to_do() -> None:
 def test_kopf_is_set_to_watch_and_to_write_nothing() -> None:
     kinds = tuple(kind for kind in KINDS if kind.watched)
     registry = handlers.make_registry(
-        kinds, None, lambda *_: None, lambda _kind: None, give_up=lambda: None, ending=lambda: None
+        kinds,
+        None,
+        lambda *_: None,
+        Heard(listed=lambda _kind: None, unserved=lambda _kind: None),
+        give_up=lambda: None,
+        ending=lambda: None,
     )
     # Handlers that would store state on the user's objects, or make finalizers, must not exist.
     assert len(list(registry._watching.get_all_handlers())) == len(kinds)

@@ -16,11 +16,13 @@ from aiohttp import web
 
 from control_plane.certificates import make_certificates
 from shardwright_operator import watching
-from shardwright_operator.cluster import KINDS
-from shardwright_operator.watch_session import open_session
-from shardwright_operator.watching import WatchThread
+from shardwright_operator.cluster import KINDS, Kind
+from shardwright_operator.cluster.kinds import kind_named
+from shardwright_operator.watch_session import Heard, open_session
+from shardwright_operator.watching import UnservedError, WatchThread
 
 METADATA_ALONE = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+DEAF = Heard(listed=lambda _kind: None, unserved=lambda _kind: None)
 EMPTY = {"items": [], "metadata": {"resourceVersion": "7"}}
 
 
@@ -83,7 +85,9 @@ async def test_lists_bring_nothing_and_are_told(
 
     heard: list[str] = []
     async with served(answer, tmp_path) as kubeconfig:
-        server, session = await open_session(KINDS, kubeconfig, heard.append)
+        server, session = await open_session(
+            KINDS, kubeconfig, Heard(listed=heard.append, unserved=lambda _kind: None)
+        )
         async with session, session.get(server + path) as response:
             await response.read()
     assert heard == told
@@ -114,12 +118,60 @@ async def test_watches_bring_what_is_of_use(tmp_path: Path, path: str, accepted:
         return stream
 
     async with served(answer, tmp_path) as kubeconfig:
-        server, session = await open_session(KINDS, kubeconfig, lambda _kind: None)
+        server, session = await open_session(KINDS, kubeconfig, DEAF)
         async with session, session.get(f"{server}{path}?watch=true") as response:
             read = b"".join([chunk async for chunk in response.content.iter_chunked(1024)])
     assert headers == [accepted]
     events = [json.loads(each) for each in read.splitlines()]
     assert ["managedFields" in event["object"]["metadata"] for event in events] == [kept, kept]
+
+
+@pytest.mark.parametrize("query", ["", "?watch=true"], ids=["a list", "a watch"])
+@pytest.mark.parametrize(
+    ("path", "told"),
+    [
+        pytest.param("/apis/shardwright.dev/v1alpha1/modeldeployments", ["ModelDeployment"], id="our own"),
+        pytest.param(
+            "/apis/kueue.x-k8s.io/v1beta2/workloads", ["Workload.kueue.x-k8s.io"], id="a gang scheduler's"
+        ),
+        pytest.param("/api/v1/pods", [], id="built in, so that a proxy most likely says it"),
+    ],
+)
+async def test_a_kind_that_is_not_served_any_more_is_told_and_not_answered(
+    tmp_path: Path, path: str, query: str, told: list[str]
+) -> None:
+    # With the answer kopf printed a hundred lines of its calls and ended, and the operator with it.
+    async def answer(request: web.Request) -> web.Response:
+        return web.Response(text="404 page not found", status=404)
+
+    gone: list[Kind] = []
+    async with served(answer, tmp_path) as kubeconfig:
+        heard = Heard(listed=lambda _kind: None, unserved=gone.append)
+        server, session = await open_session(KINDS, kubeconfig, heard)
+        async with session:
+            asked = asyncio.ensure_future(session.get(server + path + query))
+            await asyncio.wait([asked], timeout=0.5 if told else 20)
+            assert asked.done() is not bool(told)
+            asked.cancel()
+            await asyncio.gather(asked, return_exceptions=True)
+    assert [kind.kind for kind in gone] == told
+
+
+async def test_watching_ends_by_name_when_a_kind_is_not_served_any_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kind = kind_named("ModelDeployment")
+
+    def lost(*arguments: object, stop: threading.Event, **_: object) -> None:
+        (heard,) = (each for each in arguments if isinstance(each, Heard))
+        heard.unserved(kind)
+        stop.wait(30)
+
+    monkeypatch.setattr(watching, "watch", lost)
+    thread = WatchThread((), (), None, lambda *_: None, lambda _kind: None)
+    with pytest.raises(UnservedError, match=r"does not serve ModelDeployment \(shardwright.dev/v1alpha1\)"):
+        await asyncio.wait_for(thread.start(), timeout=20)
+    await thread.stop()
 
 
 async def test_watching_ends_when_kopf_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,7 +217,7 @@ async def test_a_closed_session_leaves_no_socket(tmp_path: Path) -> None:
         kubeconfig = write_kubeconfig(
             tmp_path, f"https://127.0.0.1:{listener.getsockname()[1]}", certificates.authority
         )
-        server, session = await open_session(KINDS, str(kubeconfig), lambda _kind: None)
+        server, session = await open_session(KINDS, str(kubeconfig), DEAF)
         async with session:
             watch = await session.get(f"{server}/api/v1/pods?watch=true")
             watch.close()
