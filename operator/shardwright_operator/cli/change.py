@@ -57,6 +57,8 @@ class Change:
     restarting: tuple[int, ...] = ()
     held: bool = False
     """Whether restarts are held back, since the rollout is paused."""
+    under_way: bool = False
+    """Whether the operator restarts them already, or holds that back, since it has chosen this revision."""
     pods: tuple[str, ...] = ()
     """What differs in the pods."""
     others: tuple[str, ...] = ()
@@ -76,7 +78,8 @@ class Change:
             self.accepted
             and self.new == self.old
             and self.then in {self.now, self.wanted}
-            and not (self.restarting or self.others)
+            and (self.under_way or not self.restarting)
+            and not self.others
         )
 
 
@@ -139,6 +142,7 @@ def _change(before: Before, observed: Observed, spec: ModelDeploymentSpec, targe
     ]
     restarting = tuple(outdated) if new is not None else ()
     held = spec.rollout.is_paused and bool(restarting)
+    under_way = new == old and spec.rollout.is_paused == _is_paused(before.observed) and bool(restarting)
     moving = () if held else restarting
     added = max(0, spec.replicas - len(before.runs)) if new is not None else 0
     leaving = list(before.runs)[spec.replicas :]
@@ -153,6 +157,7 @@ def _change(before: Before, observed: Observed, spec: ModelDeploymentSpec, targe
         wanted=_wanted(before.observed),
         restarting=restarting,
         held=held,
+        under_way=under_way,
         pods=_pods(before, new, restarting),
         others=_others(before.observed, observed) if target.verdict.accepted else (),
         gpus_now=sum(map(_gpus, before.runs.values())),
@@ -160,6 +165,12 @@ def _change(before: Before, observed: Observed, spec: ModelDeploymentSpec, targe
         to_place=added + len(moving),
     )
     return found if new is None else _placed(found, observed, spec, new, [*moving, *leaving])
+
+
+def _is_paused(observed: Observed) -> bool:
+    """Whether the resource holds changes back as it stands."""
+    resource = observed.resource
+    return resource is not None and bool((resource.spec.get("rollout") or {}).get("paused"))
 
 
 def _wanted(observed: Observed) -> int | None:

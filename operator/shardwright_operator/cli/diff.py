@@ -178,7 +178,11 @@ def _events(found: Change) -> Iterator[str]:
         names = ", ".join(map(str, found.restarting))
         which = f"group {names}" if len(found.restarting) == 1 else f"groups {names}"
         if found.held:
-            yield f"{which.capitalize()} would restart, but spec.rollout.paused holds that back."
+            already = "already " if found.under_way else ""
+            yield f"{which.capitalize()} would restart, but spec.rollout.paused {already}holds that back."
+        elif found.under_way:
+            each = "restarts" if len(found.restarting) == 1 else "restart"
+            yield f"{which.capitalize()} {each} in the rollout that is under way."
         else:
             yield f"{which.capitalize()}: all pods restart, {members} each afterwards."
     if found.then > found.now:
@@ -186,7 +190,8 @@ def _events(found: Change) -> Iterator[str]:
         # A manifest that was applied already was said to change something while its groups waited for GPUs.
         yield f"{added} wanted already, and not made yet." if found.is_nothing else f"{added} would be made."
     if found.then < found.now:
-        yield f"{count_text(found.now - found.then, 'group')} would go for good."
+        going = "goes already" if found.is_nothing else "would go for good"
+        yield f"{count_text(found.now - found.then, 'group')} {going}."
     if found.now and not found.restarting and found.then >= found.now and found.accepted:
         yield "No pod restarts."
     yield from _gpu_events(found)
@@ -288,8 +293,9 @@ def _record(question: Question, found: Change) -> dict[str, Any]:
         "accepted": found.accepted,
         "message": found.message,
         "changes": not found.is_nothing,
-        "restarting": [] if found.held else list(found.restarting),
+        "restarting": [] if found.held or found.under_way else list(found.restarting),
         "heldBack": list(found.restarting) if found.held else [],
+        "restartingAlready": list(found.restarting) if found.under_way and not found.held else [],
         "groups": {"now": found.now, "then": found.then},
         "gpus": {"now": found.gpus_now, "then": found.gpus_then, "free": found.free_gpus},
         "placed": found.placed,

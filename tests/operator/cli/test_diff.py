@@ -143,6 +143,48 @@ def test_groups_that_wait_already_are_no_change() -> None:
     assert "group of 2 pods wanted already, and not made yet" in text
 
 
+def test_a_rollout_that_is_under_way_is_no_change() -> None:
+    # The applied file was said to restart the groups whose turn had not come yet, with exit code 1.
+    spec = altered(SMALL, rollout={"maxSurge": 0})
+    new = altered(spec, engine={"env": [{"name": "A", "value": "b"}]})
+    later = altered(spec, engine={"env": [{"name": "A", "value": "c"}]})
+    world = settled(spec, nodes=4)
+    world.edit(lambda live: live.update(copy.deepcopy(new)))
+    world.reconcile()
+    observed = world.store.observe(world.key)
+
+    told, back, other, paused = (
+        change(standing(observed), each, parse_spec(each))
+        for each in (new, spec, later, altered(new, rollout={"paused": True}))
+    )
+
+    text = rendered("llama", told, width=100, color=False)
+    assert (told.restarting, told.is_nothing) == ((0, 1), True)
+    assert text.startswith("llama: nothing changes\n")
+    assert "Groups 0, 1 restart in the rollout that is under way." in text
+    assert [each.is_nothing for each in (back, other, paused)] == [False, False, False]
+
+    world.edit(lambda live: (live.clear(), live.update(copy.deepcopy(spec))))
+    world.reconcile()
+    undone = change(standing(world.store.observe(world.key)), spec, parse_spec(spec))
+    assert undone.is_nothing
+
+
+@pytest.mark.parametrize(
+    ("paused", "nothing"), [(True, True), (False, False)], ids=["paused still", "paused no more"]
+)
+def test_what_is_held_back_already_is_no_change(paused: bool, nothing: bool) -> None:
+    new = altered(SMALL, engine={"env": [{"name": "A", "value": "b"}]}, rollout={"paused": True})
+    world = settled(SMALL, nodes=4)
+    world.edit(lambda live: live.update(copy.deepcopy(new)))
+    world.settle()
+    applied = altered(new, rollout={"paused": paused})
+
+    told = change(standing(world.store.observe(world.key)), applied, parse_spec(applied))
+
+    assert (told.restarting, told.held, told.is_nothing) == ((0, 1), paused, nothing)
+
+
 def test_a_resource_that_is_not_there_is_all_new() -> None:
     world = SimulatedWorld(LARGE, nodes=2)
     world.remove("ModelDeployment", "llama")
