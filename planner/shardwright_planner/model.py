@@ -144,7 +144,8 @@ class Quantization:
         """Bytes per parameter of the head; None where it stays in 16 bits."""
         if not self.quantizes_head:
             return None
-        return self.head_bytes_per_parameter or self.bytes_per_parameter
+        own = self.head_bytes_per_parameter
+        return self.bytes_per_parameter if own is None else own
 
     def flops(self, gpu: Gpu) -> float | None:
         """The rate of a GPU's products in the activations' own width; None where it takes 16 bits."""
@@ -211,6 +212,11 @@ class ModelFacts:
     def experts(self) -> Experts | None:
         """The first mixture of experts, or None."""
         return next((k.feed_forward for k in self.kinds if isinstance(k.feed_forward, Experts)), None)
+
+    def head_rate(self, dtype_bytes: int) -> float:
+        """Bytes per parameter of the head as it is loaded: those of the type, unless the scheme covers it."""
+        covered = None if self.quantization is None else self.quantization.head_rate
+        return dtype_bytes if covered is None else covered
 
     def counts(self, start: int, stop: int) -> tuple[int, ...]:
         """How many of layers ``start`` to ``stop - 1`` are of each kind."""

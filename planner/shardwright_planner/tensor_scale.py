@@ -87,10 +87,9 @@ class _Measure:
         return factors[0], factors[1]
 
     def head(self, parameters: int) -> float:
-        """Factor of the head, which a scheme may cover or leave alone."""
-        scheme = self._model.quantization
-        rate = (scheme and scheme.head_rate) or self._dtype_bytes
-        return self.factor(self._found.head, parameters, parameters * rate)
+        """Factor of the head."""
+        size = parameters * self._model.head_rate(self._dtype_bytes)
+        return self.factor(self._found.head, parameters, size)
 
     def tower(self) -> float:
         """Factor of the encoder beside the language model."""

@@ -100,8 +100,7 @@ class WeightTable:
 
     def head_bytes(self, tensor: int) -> int:
         """The language-model head on one rank, in 16 bits unless the scheme covers it."""
-        scheme = self.model.quantization
-        rate = (scheme and scheme.head_rate) or self.dtype_bytes
+        rate = self.model.head_rate(self.dtype_bytes)
         return int(self._vocabulary_rows(tensor) * self.model.hidden_size * rate * self._scale.head)
 
     def tower_bytes(self, tensor: int) -> int:
