@@ -22,6 +22,7 @@ from shardwright_operator.assembly import Assembly, standard_decide
 from shardwright_operator.cluster import Cluster, ClusterError
 from shardwright_operator.cluster.api import ApiCluster
 from shardwright_operator.cluster.connection import NoClusterError, connect
+from shardwright_operator.cluster.transport import Transport
 from shardwright_operator.health import HealthServer
 from shardwright_operator.lease import LeaseElection, LeaseLostError, LeaseTimes
 from shardwright_operator.metrics import Metrics
@@ -108,7 +109,9 @@ class Operator:
             return EXIT_BAD_INPUT
         agent = f"shardwright/{settings.operator_version}"
         cluster = ApiCluster(
-            connection, user_agent=agent, meter=self.metrics.requested, write_time_s=self._write_time_s
+            Transport(
+                connection, user_agent=agent, meter=self.metrics.requested, write_time_s=self._write_time_s
+            )
         )
         self.health = HealthServer(
             host=settings.health_host,

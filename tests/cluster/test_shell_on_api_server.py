@@ -20,6 +20,7 @@ from shardwright_operator.api.served_schema import cut_fields
 from shardwright_operator.cluster import AlreadyExistsError, ConflictError, InvalidError, NotFoundError
 from shardwright_operator.cluster.api import ApiCluster
 from shardwright_operator.cluster.connection import connect
+from shardwright_operator.cluster.transport import Transport
 from shardwright_operator.decide.decision import Apply, Decision, Event, EventType
 from shardwright_operator.decide.drift import needed_write
 from shardwright_operator.observe.observed import Observed
@@ -74,7 +75,7 @@ def service(owner: dict[str, Any], name: str = "llama", port: int = 8000) -> dic
 
 def on_cluster(cluster: Cluster, test: Callable[[ApiCluster], Awaitable[None]]) -> None:
     async def main() -> None:
-        connected = ApiCluster(await connect(str(cluster.kubeconfig)), user_agent="test")
+        connected = ApiCluster(Transport(await connect(str(cluster.kubeconfig)), user_agent="test"))
         try:
             await test(connected)
         finally:

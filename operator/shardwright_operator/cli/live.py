@@ -18,6 +18,7 @@ from shardwright_operator.cli.console import InputError
 from shardwright_operator.cluster import ClusterError, ForbiddenError, NotFoundError
 from shardwright_operator.cluster.api import ApiCluster
 from shardwright_operator.cluster.connection import NoClusterError, connect
+from shardwright_operator.cluster.transport import Transport
 from shardwright_operator.observe.observed import Observed
 from shardwright_operator.observe.store import Store
 from shardwright_operator.observe.views import ChildKind, Key
@@ -72,7 +73,7 @@ def _said(error: ClusterError) -> str:
 
 async def _read_resource(kubeconfig: str | None, namespace: str | None, name: str) -> Mapping[str, Any]:
     connection = await connect(kubeconfig)
-    cluster = ApiCluster(connection, user_agent="shardwright-explain")
+    cluster = ApiCluster(Transport(connection, user_agent="shardwright-explain"))
     namespace = namespace or connection.namespace
     try:
         return await cluster.get(KIND, namespace, name)
@@ -87,7 +88,7 @@ async def _read_resource(kubeconfig: str | None, namespace: str | None, name: st
 
 async def _observe(kubeconfig: str | None, namespace: str | None, name: str) -> Observed:
     connection = await connect(kubeconfig)
-    cluster = ApiCluster(connection, user_agent="shardwright-diff")
+    cluster = ApiCluster(Transport(connection, user_agent="shardwright-diff"))
     key = Key(namespace=namespace or connection.namespace, name=name)
     try:
         store = await _filled(cluster, key, kubeconfig)

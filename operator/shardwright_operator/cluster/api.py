@@ -1,85 +1,37 @@
 """The Cluster protocol on a real API server, through the official client's REST layer and plain dicts."""
 
-import json
-import math
-import time
-from collections.abc import AsyncIterator, Callable, Mapping
-from typing import Any, cast
-from urllib.parse import urlencode
-
-import aiohttp
-from kubernetes.aio.client.rest import RESTClientObject
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
 
 from shardwright_operator.api.constants import FIELD_MANAGER, STATUS_FIELD_MANAGER
 from shardwright_operator.api.gang import kind_of
-from shardwright_operator.cluster.connection import Connection
-from shardwright_operator.cluster.errors import (
-    ConflictError,
-    InvalidError,
-    NotFoundError,
-    UnavailableError,
-    error_from_answer,
-)
+from shardwright_operator.cluster.errors import ConflictError, InvalidError, NotFoundError
 from shardwright_operator.cluster.kinds import kind_named
 from shardwright_operator.cluster.managed_fields import without_managed_fields
 from shardwright_operator.cluster.protocol import Manifest, Page
+from shardwright_operator.cluster.transport import JSON, Transport, whole
 
-REQUEST_TIMEOUT_S = 30.0
-CONNECT_TIMEOUT_S = 5.0
 LIST_PAGE = 100
 """Objects of a page: a revision has some 25 kB of JSON, and many times that once it is read."""
 
 _APPLY = "application/apply-patch+yaml"
 _JSON_PATCH = "application/json-patch+json"
 _MERGE_PATCH = "application/merge-patch+json"
-_JSON = "application/json"
 _METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 _KINDS_OF_SCHEMA = "x-kubernetes-group-version-kind"
 
-Meter = Callable[[str, str, int, float], None]
-"""Told of every request: verb as RBAC calls it, kind, HTTP code (0: no answer), seconds."""
-
-
-WriteTime = Callable[[], float]
-"""Seconds for which this process may change anything from this moment; 0 when it may not."""
-
-
-def _whole(text: bytes) -> bytes:
-    return text
-
-
-def _unmetered(_verb: str, _kind: str, _code: int, _seconds: float) -> None:
-    """Count nothing."""
-
 
 class ApiCluster:
-    """Plain requests with a timeout each and no retries: when to try again is the work queue's to say."""
+    """The API server behind one transport."""
 
-    def __init__(
-        self,
-        connection: Connection,
-        *,
-        user_agent: str,
-        meter: Meter = _unmetered,
-        write_time_s: WriteTime = lambda: math.inf,
-    ) -> None:
-        """``write_time_s`` is asked before each write, which is given up when that time is over.
-
-        Those of the Lease itself are free.
-        """
-        self._connection = connection
-        self._rest = RESTClientObject(connection.configuration)
-        # Of its own: behind writes that held every connection the Lease was lost, and the operator ended.
-        self._lease_rest = RESTClientObject(connection.configuration)
-        self._user_agent = user_agent
-        self._meter = meter
-        self._write_time_s = write_time_s
-        self._timeout = _timeout(REQUEST_TIMEOUT_S)
+    def __init__(self, transport: Transport) -> None:
+        """It is the transport's owner, and closes it."""
+        self._transport = transport
+        self._request = transport.request
 
     async def close(self) -> None:
         """Close the connections."""
-        await self._rest.close()
-        await self._lease_rest.close()
+        await self._transport.close()
 
     async def get(self, kind: str, namespace: str, name: str) -> Manifest:
         """See Cluster."""
@@ -107,7 +59,7 @@ class ApiCluster:
         query = {"limit": str(LIST_PAGE)}
         if described.selector:
             query["labelSelector"] = described.selector
-        accept = _METADATA_LIST if described.metadata_only else _JSON
+        accept = _METADATA_LIST if described.metadata_only else JSON
         while True:
             answer = await self._request(
                 "list",
@@ -116,7 +68,7 @@ class ApiCluster:
                 described.path(namespace),
                 query=query,
                 accept=accept,
-                cut=without_managed_fields if described.managed_fields_last else _whole,
+                cut=without_managed_fields if described.managed_fields_last else whole,
             )
             metadata = answer.get("metadata") or {}
             version = str(metadata.get("resourceVersion") or "0")
@@ -260,69 +212,6 @@ class ApiCluster:
         wanted = {"group": group, "version": version, "kind": kind}
         schemas: Mapping[str, Manifest] = (answer.get("components") or {}).get("schemas") or {}
         return next((s for s in schemas.values() if wanted in s.get(_KINDS_OF_SCHEMA, ())), {})
-
-    async def _request(
-        self,
-        verb: str,
-        kind: str,
-        method: str,
-        path: str,
-        *,
-        query: Mapping[str, str] | None = None,
-        body: object = None,
-        content_type: str = _JSON,
-        accept: str = _JSON,
-        cut: Callable[[bytes], bytes] = _whole,
-    ) -> dict[str, Any]:
-        url = f"{self._connection.server}{path}" + (f"?{urlencode(query)}" if query else "")
-        headers = {"Accept": accept, "User-Agent": self._user_agent, "Content-Type": content_type}
-        authorization = await self._connection.authorization()
-        if authorization:
-            headers["Authorization"] = authorization
-        timeout = self._timeout
-        if method != "GET" and kind != "Lease":
-            timeout = self._write_timeout(f"{method} {path}")
-        rest = self._lease_rest if kind == "Lease" else self._rest
-        began = time.monotonic()
-        status = 0
-        try:
-            response = await rest.request(  # type: ignore[no-untyped-call]
-                method, url, headers=headers, body=body, _request_timeout=timeout
-            )
-            status = int(response.status)
-            data = await response.read()
-            retry_after = cast("str | None", response.getheader("Retry-After"))
-        except (aiohttp.ClientError, OSError) as error:
-            why = f"{type(error).__name__}: {error}".removesuffix(": ")
-            raise UnavailableError(f"{method} {path}: {why}") from error
-        finally:
-            self._meter(verb, kind, status, time.monotonic() - began)
-        answer = _parsed(cut(data))
-        if 200 <= status < 300:
-            return answer
-        if status == 401:
-            await self._connection.renew()
-        raise error_from_answer(status, answer, retry_after)
-
-    def _write_timeout(self, what: str) -> aiohttp.ClientTimeout:
-        """How long a write may take: one that waits for a connection must not be sent after that time."""
-        left_s = self._write_time_s()
-        if left_s <= 0:
-            raise UnavailableError(f"{what}: not sent, as another operator may lead by now")
-        return _timeout(min(left_s, REQUEST_TIMEOUT_S))
-
-
-def _timeout(total_s: float) -> aiohttp.ClientTimeout:
-    return aiohttp.ClientTimeout(total=total_s, sock_connect=CONNECT_TIMEOUT_S)
-
-
-def _parsed(data: bytes) -> dict[str, Any]:
-    """The answer's JSON object; a proxy's or webhook's plain text becomes its message."""
-    try:
-        answer = json.loads(data)
-    except ValueError:
-        return {"message": data.decode(errors="replace").strip()}
-    return answer if isinstance(answer, dict) else {}
 
 
 def _trimmed(item: dict[str, Any], kind: str, api_version: str) -> Manifest:

@@ -14,6 +14,7 @@ from aiohttp import web
 from shardwright_operator.cluster import Manifest, UnavailableError
 from shardwright_operator.cluster.api import ApiCluster
 from shardwright_operator.cluster.connection import POOL_SIZE, connect
+from shardwright_operator.cluster.transport import Transport
 
 SET: Manifest = {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"namespace": "a", "name": "b"}}
 LEASE: Manifest = {
@@ -58,7 +59,7 @@ async def server(tmp_path) -> AsyncIterator[tuple[Server, str]]:
 
 async def test_without_a_certain_lease_only_reads_and_the_lease_itself_are_sent(server) -> None:
     found, kubeconfig = server
-    cluster = ApiCluster(await connect(kubeconfig), user_agent="test", write_time_s=lambda: 0.0)
+    cluster = ApiCluster(Transport(await connect(kubeconfig), user_agent="test", write_time_s=lambda: 0.0))
     try:
         for write in (
             cluster.apply(SET, force=True),
@@ -83,7 +84,7 @@ async def test_a_write_under_way_is_given_up_when_another_operator_may_lead(serv
     """It may still wait for one of the pool's connections, and would be sent when that comes."""
     found, kubeconfig = server
     found.takes_s = 2.0
-    cluster = ApiCluster(await connect(kubeconfig), user_agent="test", write_time_s=lambda: 0.1)
+    cluster = ApiCluster(Transport(await connect(kubeconfig), user_agent="test", write_time_s=lambda: 0.1))
     try:
         began = asyncio.get_running_loop().time()
         with pytest.raises(UnavailableError, match=r"TimeoutError$"):
@@ -97,7 +98,7 @@ async def test_a_write_under_way_is_given_up_when_another_operator_may_lead(serv
 async def test_the_lease_is_renewed_while_writes_hold_every_connection(server) -> None:
     found, kubeconfig = server
     found.takes_s = 1.0
-    cluster = ApiCluster(await connect(kubeconfig), user_agent="test")
+    cluster = ApiCluster(Transport(await connect(kubeconfig), user_agent="test"))
     loop = asyncio.get_running_loop()
     try:
         began = loop.time()
