@@ -123,7 +123,7 @@ def _plan(
         nodes=layout.nodes,
         gpus_per_node=layout.gpus_per_node,
         gpus_per_replica=layout.world,
-        cost_per_hour=None if chosen.cost_per_hour is None else rounded(chosen.cost_per_hour),
+        cost_per_hour=None if chosen.cost_per_hour is None else _rounded(chosen.cost_per_hour),
         recommended_replicas=_replicas(request, chosen.latency),
         gpu=setting.pool.gpu.name[:128],
         gpu_memory_bytes=setting.pool.gpu.memory_bytes,
@@ -137,7 +137,7 @@ def _plan(
         max_model_length=longest,
         max_num_seqs=setting.max_num_seqs,
         max_num_batched_tokens=setting.max_num_batched_tokens,
-        gpu_memory_utilization=rounded(setting.utilization),
+        gpu_memory_utilization=_rounded(setting.utilization),
         dtype=setting.dtype,
         kv_cache_dtype=setting.cache_dtype,
         quantization=quantization.method if quantization else None,
@@ -146,11 +146,11 @@ def _plan(
         weights_bytes=chosen.bench.table.total_bytes(),
         stages=_stages(fit),
         kv_cache_tokens=fit.tokens(max(1, longest)),
-        max_concurrency=rounded(fit.concurrency(max(1, longest))),
-        slo_concurrency=rounded(fit.concurrency(setting.context_tokens)),
+        max_concurrency=_rounded(fit.concurrency(max(1, longest))),
+        slo_concurrency=_rounded(fit.concurrency(setting.context_tokens)),
         predicted=_predicted(chosen),
         step_time=_step_time(chosen.latency),
-        communication=communication_of(chosen),
+        communication=_communication(chosen),
         alternatives=_alternatives(chosen, found),
         warnings=tuple(map(cut, caveats(chosen, request.pins)))[:MAX_NOTES],
         remedies=tuple(map(cut, remedies))[:MAX_NOTES],
@@ -214,8 +214,8 @@ def _predicted(chosen: Candidate) -> Predicted | None:
             Confidence.LOW if piped or latency.prefill_share > 0.5 else Confidence.MEDIUM
         ),
         time_per_output_token_confidence=Confidence.LOW if piped else Confidence.MEDIUM,
-        tokens_per_second=rounded(latency.tokens_per_second),
-        requests_per_second=rounded(latency.requests_per_second),
+        tokens_per_second=_rounded(latency.tokens_per_second),
+        requests_per_second=_rounded(latency.requests_per_second),
     )
 
 
@@ -247,7 +247,7 @@ def _step_time(latency: Latency | None) -> StepTime | None:
     )
 
 
-def communication_of(chosen: Candidate) -> Communication:
+def _communication(chosen: Candidate) -> Communication:
     """What moves in one decode step of a layout at the stated concurrency."""
     setting, layout = chosen.setting, chosen.layout
     clock, table = chosen.bench.clock(layout), chosen.bench.table
@@ -269,7 +269,7 @@ def communication_of(chosen: Candidate) -> Communication:
         all_to_alls_per_step=exchanges,
         all_to_all_bytes=routed * setting.model.hidden_size * setting.dtype_bytes if exchanges else 0,
         all_to_all_ms=_ms(exchanges * clock.exchange_s(tokens)),
-        pipeline_bubble=rounded((layout.pipeline - 1) / (2 * layout.pipeline - 1)),
+        pipeline_bubble=_rounded((layout.pipeline - 1) / (2 * layout.pipeline - 1)),
         tensor_link=_tensor_link(chosen),
     )
 
@@ -318,13 +318,13 @@ def cut(text: str) -> str:
     return text if len(text) <= MAX_TEXT else f"{text[: MAX_TEXT - 3]}..."
 
 
-def rounded(value: float) -> float:
+def _rounded(value: float) -> float:
     """Six significant digits, within what the record can say."""
     return float(f"{min(value, LARGEST_NUMBER):.6g}")
 
 
 def _ms(seconds: float) -> float:
-    return rounded(seconds * 1000.0)
+    return _rounded(seconds * 1000.0)
 
 
 def _optional_ms(seconds: float | None) -> float | None:
