@@ -16,9 +16,9 @@ from control_plane.nodes import delete_nodes, make_nodes
 from control_plane.waiting import wait_for
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def api(cluster: Cluster) -> Iterator[Client]:
-    """The administrator's client."""
+    """The administrator's client: one for each module, since some have a cluster of their own."""
     client = cluster.client()
     yield client
     client.close()

@@ -83,6 +83,11 @@ class Deployed:
         self.created = self.api.create(manifest)
         return self
 
+    def create_ready(self) -> "Deployed":
+        """Create it and wait until it is Ready."""
+        self.create().wait_ready()
+        return self
+
     def edit(self, **spec: Any) -> None:
         """Merge into the spec; None removes a field."""
         self.api.patch(MDEP, self.name, {"spec": spec}, self.namespace)
@@ -256,6 +261,12 @@ def wait_collected(api: Client) -> None:
         "the garbage collector knows the kind",
         timeout_s=90,
     )
+
+
+@pytest.fixture(scope="module")
+def collected(api: Client, crd: None) -> None:
+    """The garbage collector knows the kind, as in any cluster that is older than half a minute."""
+    wait_collected(api)
 
 
 class OperatorSwitch:

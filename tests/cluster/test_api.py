@@ -12,9 +12,10 @@ import yaml
 
 from bad_specs import BAD_SPECS, MODEL, BadSpec
 from control_plane.client import MERGE, ApiError, Client
-from control_plane.cluster import Cluster, CommandError
-from control_plane.waiting import wait_for, wait_served
+from control_plane.cluster import CommandError
+from control_plane.waiting import wait_for
 from full_spec import FULL_SPEC
+from operator_process import MDEP, crd
 from shardwright_operator.api.constants import ConditionType
 from shardwright_operator.api.errors import SpecError
 from shardwright_operator.api.manifest import parse_manifest
@@ -23,22 +24,14 @@ from shardwright_operator.api.status import cut_to_bounds
 from shardwright_operator.api.v1alpha1 import parse_spec
 from shardwright_planner import plan
 
-pytestmark = pytest.mark.cluster
+__all__ = ["crd"]
+
+pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("crd")]
 
 ROOT = Path(__file__).parents[2]
-CRD_FILE = ROOT / "crds" / "shardwright.dev_modeldeployments.yaml"
-CRD_NAME = "modeldeployments.shardwright.dev"
 EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
 
 Kubectl = Callable[..., str]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def crd(cluster: Cluster, api: Client) -> dict[str, Any]:
-    """The established CRD."""
-    cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(CRD_FILE))
-    wait_served(api, CRD_NAME)
-    return api.get("customresourcedefinitions.apiextensions.k8s.io", CRD_NAME)
 
 
 def _document(name: str = "llama", spec: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -59,8 +52,9 @@ def _get(kubectl: Kubectl, namespace: str, name: str = "llama") -> dict[str, Any
     return found
 
 
-def test_crd_is_structural_and_established(crd: dict[str, Any]) -> None:
-    conditions = {c["type"]: c["status"] for c in crd["status"]["conditions"]}
+def test_crd_is_structural_and_established(api: Client) -> None:
+    found = api.get("customresourcedefinitions.apiextensions.k8s.io", MDEP)
+    conditions = {c["type"]: c["status"] for c in found["status"]["conditions"]}
 
     assert conditions == {"NamesAccepted": "True", "Established": "True"}
 

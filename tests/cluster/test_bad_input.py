@@ -125,8 +125,7 @@ def test_edit_that_does_not_fit_leaves_the_earlier_revision_running(
     api: Client, namespace: str, gpu_nodes: Nodes
 ) -> None:
     gpu_nodes(H100, 1)
-    llama = Deployed(api, namespace, LLAMA_8B).create()
-    llama.wait_ready()
+    llama = Deployed(api, namespace, LLAMA_8B).create_ready()
     pods, plan = llama.uids(), llama.status["plan"]
 
     llama.edit(model={"name": "meta-llama/Llama-3.1-405B-Instruct"})
@@ -145,8 +144,7 @@ def test_broken_group_of_an_earlier_revision_comes_back_while_the_new_spec_is_re
     api: Client, namespace: str, gpu_nodes: Nodes
 ) -> None:
     gpu_nodes(H100, 2)
-    llama = Deployed(api, namespace, LLAMA_405B).create()
-    llama.wait_ready()
+    llama = Deployed(api, namespace, LLAMA_405B).create_ready()
     before = llama.pods()
     llama.edit(parallelism={"tensor": 6})
     llama.wait("Stalled", "True", "InvalidSpec")

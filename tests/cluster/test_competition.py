@@ -68,12 +68,10 @@ def test_a_higher_priority_preempts_a_whole_group_that_has_not_failed(
     api: Client, namespace: str, gpu_nodes: Nodes, urgent: str
 ) -> None:
     gpu_nodes("H100-SXM-80GB", 2)
-    usual = Deployed(api, namespace, LLAMA_405B, name="usual").create()
-    usual.wait_ready()
+    usual = Deployed(api, namespace, LLAMA_405B, name="usual").create_ready()
     old, trace = set(usual.uids().values()), PodTrace(api, namespace)
     spec = {**LLAMA_405B, "scheduling": {"priorityClassName": urgent}}
-    preempting = Deployed(api, namespace, spec, name="preempting").create()
-    preempting.wait_ready()
+    Deployed(api, namespace, spec, name="preempting").create_ready()
     usual.wait("Ready", "False", "WaitingForCapacity")
     assert "Preempted" in usual.reasons()
     assert set(nodes_of(usual)) <= {""}

@@ -14,32 +14,24 @@ from deployed import (
     WORKER,
     Deployed,
     OperatorSwitch,
+    collected,
     switch,
-    wait_collected,
 )
 from operator_process import MDEP, crd, operator_account
 from pod_trace import PodTrace
 
-__all__ = ["crd", "operator_account", "switch"]
+__all__ = ["collected", "crd", "operator_account", "switch"]
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("collected")]
 
 Nodes = Callable[..., tuple[str, ...]]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def collected(api: Client, crd: None) -> None:
-    """The garbage collector knows the kind: it looks for new ones every 30 s only."""
-    wait_collected(api)
 
 
 @pytest.fixture
 def llama(api: Client, namespace: str, gpu_nodes: Nodes, switch: OperatorSwitch) -> Deployed:
     """A group of two pods that is Ready."""
     gpu_nodes("H100-SXM-80GB", 2)
-    deployed = Deployed(api, namespace, LLAMA_405B).create()
-    deployed.wait_ready()
-    return deployed
+    return Deployed(api, namespace, LLAMA_405B).create_ready()
 
 
 def everything(api: Client, namespace: str) -> list[Json]:

@@ -64,8 +64,7 @@ def test_what_is_told_is_what_happens(
     assert (code, first["groups"]) == (1, {"now": 0, "then": 1})
     assert first["placed"] == 1
 
-    deployment = Deployed(api, namespace, FOUND_405B).create()
-    deployment.wait_ready()
+    deployment = Deployed(api, namespace, FOUND_405B).create_ready()
     assert deployment.status["revision"] == first["revision"]["then"]
     since = audit.now()
 

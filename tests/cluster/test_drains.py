@@ -30,8 +30,7 @@ def test_a_drain_moves_the_whole_group_and_ends_by_itself(
     api: Client, namespace: str, gpu_nodes: Nodes, kubectl: Kubectl
 ) -> None:
     gpu_nodes("H100-SXM-80GB", 4)
-    llama = Deployed(api, namespace, LLAMA_405B).create()
-    llama.wait_ready()
+    llama = Deployed(api, namespace, LLAMA_405B).create_ready()
     old, trace = llama.pods(), PodTrace(api, namespace)
     drained = old[0]["spec"]["nodeName"]
     kubectl(*DRAIN, drained, "--timeout=60s")
@@ -46,8 +45,7 @@ def test_nodes_of_two_groups_drained_at_once_move_one_group_after_the_other(
     api: Client, namespace: str, gpu_nodes: Nodes
 ) -> None:
     names = gpu_nodes("H100-SXM-80GB", 8)
-    llama = Deployed(api, namespace, {**LLAMA_405B, "replicas": 2}).create()
-    llama.wait_ready()
+    llama = Deployed(api, namespace, {**LLAMA_405B, "replicas": 2}).create_ready()
     used, uids = nodes_of(llama), set(llama.uids().values())
     for name in used:
         cordon(api, name)
@@ -69,8 +67,7 @@ def test_block_holds_the_drain_up_and_leaves_the_group(
     api: Client, namespace: str, gpu_nodes: Nodes, kubectl: Kubectl
 ) -> None:
     gpu_nodes("H100-SXM-80GB", 4)
-    llama = Deployed(api, namespace, {**LLAMA_405B, "rollout": {"onDrain": "Block"}}).create()
-    llama.wait_ready()
+    llama = Deployed(api, namespace, {**LLAMA_405B, "rollout": {"onDrain": "Block"}}).create_ready()
     uids = llama.uids()
     node = llama.pods()[0]["spec"]["nodeName"]
     with pytest.raises(CommandError, match="disruption budget"):
@@ -91,8 +88,7 @@ def test_a_node_that_is_deleted_takes_its_group_elsewhere(
     api: Client, namespace: str, gpu_nodes: Nodes
 ) -> None:
     gpu_nodes("H100-SXM-80GB", 3)
-    llama = Deployed(api, namespace, LLAMA_405B).create()
-    llama.wait_ready()
+    llama = Deployed(api, namespace, LLAMA_405B).create_ready()
     old = llama.pods()
     node = old[1]["spec"]["nodeName"]
     api.delete("nodes", node)

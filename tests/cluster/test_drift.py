@@ -44,9 +44,7 @@ CHILDREN = [
 def deployment(api: Client, namespace: str, gpu_nodes: Callable[..., object]) -> Deployed:
     """A two-node resource that serves."""
     gpu_nodes("H100-SXM-80GB", 2)
-    made = Deployed(api, namespace, FOUND_405B).create()
-    made.wait_ready()
-    return made
+    return Deployed(api, namespace, FOUND_405B).create_ready()
 
 
 def content(child: Json) -> Json:

@@ -30,9 +30,7 @@ Nodes = Callable[..., tuple[str, ...]]
 def llama(api: Client, namespace: str, gpu_nodes: Nodes, switch: OperatorSwitch) -> Deployed:
     """A group of two pods that is Ready and has never failed."""
     gpu_nodes("H100-SXM-80GB", 2)
-    deployed = Deployed(api, namespace, LLAMA_405B).create()
-    deployed.wait_ready()
-    return deployed
+    return Deployed(api, namespace, LLAMA_405B).create_ready()
 
 
 @pytest.fixture
@@ -221,8 +219,8 @@ def test_pod_on_a_lost_node_is_given_up_after_its_deadline(
     gpu_nodes("H100-SXM-80GB", 3)
     soon = {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 1}
     tolerations = [{**soon, "key": f"node.kubernetes.io/{what}"} for what in ("unreachable", "not-ready")]
-    llama = Deployed(api, namespace, {**LLAMA_405B, "scheduling": {"tolerations": tolerations}}).create()
-    llama.wait_ready()
+    spec = {**LLAMA_405B, "scheduling": {"tolerations": tolerations}}
+    llama = Deployed(api, namespace, spec).create_ready()
     before = llama.pods()
     node = next(p["spec"]["nodeName"] for p in before if p["metadata"]["name"] == WORKER)
     trace = PodTrace(api, namespace)
@@ -321,8 +319,7 @@ def test_group_of_one_is_not_taken_down_for_a_restart_in_place(
     api: Client, namespace: str, gpu_nodes: Nodes, switch: OperatorSwitch
 ) -> None:
     gpu_nodes("H100-SXM-80GB", 1)
-    llama = Deployed(api, namespace, LLAMA_8B).create()
-    llama.wait_ready()
+    llama = Deployed(api, namespace, LLAMA_8B).create_ready()
     uids = llama.uids()
     play(api, namespace, LEADER, restarts="1", last_exit_code="137", exit_reason="OOMKilled")
     wait_for(lambda: llama.group["restarts"] == 1, "the restart is counted")
@@ -336,8 +333,7 @@ def test_lost_pod_of_a_group_of_one_is_counted_with_its_evidence(
     api: Client, namespace: str, gpu_nodes: Nodes, switch: OperatorSwitch
 ) -> None:
     gpu_nodes("H100-SXM-80GB", 1)
-    llama = Deployed(api, namespace, LLAMA_8B).create()
-    llama.wait_ready()
+    llama = Deployed(api, namespace, LLAMA_8B).create_ready()
     before = llama.pods()
     play(api, namespace, LEADER, fails="Evicted", exit_message="low on memory")
     llama.wait_replaced(before)

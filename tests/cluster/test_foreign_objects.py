@@ -124,8 +124,7 @@ def test_revision_of_somebody_else_is_left_alone_until_it_goes(
     api: Client, kubectl: Callable[..., str], namespace: str, gpu_nodes: Nodes, impatient: None
 ) -> None:
     gpu_nodes(H100, 2)
-    llama = Deployed(api, namespace, LLAMA_405B).create()
-    llama.wait_ready()
+    llama = Deployed(api, namespace, LLAMA_405B).create_ready()
     name = llama.status["revision"]
     api.delete(MDEP, "llama", namespace, propagation="Foreground")
     llama.wait_gone()

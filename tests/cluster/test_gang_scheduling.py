@@ -15,16 +15,16 @@ from control_plane.client import Client, Json
 from control_plane.cluster import Cluster
 from control_plane.plane import ControlPlane, Settings
 from control_plane.waiting import wait_for
-from deployed import LLAMA_405B, WORKER, Deployed, conditions, wait_collected
+from deployed import LLAMA_405B, WORKER, Deployed, collected, conditions
 from operator_process import OperatorAccount, crd, grant_account, running_operator
 from published_crds import kueue_workload, volcano_pod_group
 from shardwright_operator.api.constants import Annotation
 from shardwright_operator.api.gang import GANG_APIS, Gang
 from threaded_operator import ThreadedOperator
 
-__all__ = ["crd"]
+__all__ = ["collected", "crd"]
 
-pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("crd")]
+pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("collected")]
 
 Nodes = Callable[..., tuple[str, ...]]
 Start = Callable[..., ThreadedOperator]
@@ -49,19 +49,6 @@ def cluster() -> Iterator[Cluster]:
     )
     with ControlPlane(settings=settings) as plane:
         yield plane.cluster
-
-
-@pytest.fixture(scope="module")
-def api(cluster: Cluster) -> Iterator[Client]:
-    client = cluster.client()
-    yield client
-    client.close()
-
-
-@pytest.fixture(scope="module", autouse=True)
-def collected(api: Client, crd: None) -> None:
-    """The garbage collector knows the kind: it looks for new ones every 30 s only."""
-    wait_collected(api)
 
 
 @pytest.fixture
@@ -212,8 +199,7 @@ def test_a_group_that_breaks_comes_back_with_an_object_of_its_own_and_both_go_wi
 ) -> None:
     gpu_nodes("H100-SXM-80GB", 2)
     with start(Gang.KUBERNETES):
-        llama = Deployed(api, namespace, BY_KUBERNETES).create()
-        llama.wait_ready()
+        llama = Deployed(api, namespace, BY_KUBERNETES).create_ready()
         before = llama.pods()
         first = gangs(api, namespace)["llama-0"]["metadata"]["uid"]
         api.delete("pods", WORKER, namespace)
@@ -233,8 +219,7 @@ def test_a_group_is_packed_into_the_one_rack_that_holds_all_of_it(
     large = gpu_nodes("H100-SXM-80GB", 2, labels={RACK: "large"})
     scheduling = {"gang": "Kubernetes", "topologyKey": RACK}
     with start(Gang.KUBERNETES):
-        llama = Deployed(api, namespace, {**LLAMA_405B, "scheduling": scheduling}).create()
-        llama.wait_ready()
+        llama = Deployed(api, namespace, {**LLAMA_405B, "scheduling": scheduling}).create_ready()
         assert sorted(nodes_of(llama)) == sorted(large)
         assert llama.condition("FieldsOverridden") == ("", "")
     assert not set(small) & set(nodes_of(llama))
@@ -245,8 +230,7 @@ def test_an_unchanged_group_needs_no_write(
 ) -> None:
     gpu_nodes("H100-SXM-80GB", 2)
     with start(Gang.KUBERNETES):
-        llama = Deployed(api, namespace, BY_KUBERNETES).create()
-        llama.wait_ready()
+        Deployed(api, namespace, BY_KUBERNETES).create_ready()
     began = now()
     with start(Gang.KUBERNETES):
         # Its waiting is told in a pass that came after one over the group.
@@ -341,8 +325,7 @@ def test_rights_of_the_switch_are_used_and_no_request_was_refused(
     gpu_nodes("H100-SXM-80GB", 2)
     began = now()
     with start(Gang.KUBERNETES):
-        llama = Deployed(api, namespace, BY_KUBERNETES).create()
-        llama.wait_ready()
+        llama = Deployed(api, namespace, BY_KUBERNETES).create_ready()
         llama.edit(replicas=0)
         llama.wait("Ready", "True", "ScaledToZero")
     assert cluster.audit_log is not None

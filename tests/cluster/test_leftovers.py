@@ -33,13 +33,6 @@ def cluster(plane: ControlPlane) -> Cluster:
     return plane.cluster
 
 
-@pytest.fixture(scope="module")
-def api(cluster: Cluster) -> Iterator[Client]:
-    client = cluster.client()
-    yield client
-    client.close()
-
-
 @pytest.fixture(scope="module", autouse=True)
 def collected(plane: ControlPlane, api: Client, crd: None) -> None:
     """The garbage collector knows the kind: a new one looks at once, the old one in up to 30 s."""

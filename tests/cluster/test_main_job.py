@@ -127,8 +127,7 @@ def test_clients_reach_the_leader_alone(api: Client, namespace: str, gpu_nodes: 
 
 def test_8b_takes_one_gpu_and_has_no_worker_set(api: Client, namespace: str, gpu_nodes: Nodes) -> None:
     gpu_nodes("H100-SXM-80GB", 1)
-    deployment = Deployed(api, namespace, FOUND_8B).create()
-    deployment.wait_ready()
+    deployment = Deployed(api, namespace, FOUND_8B).create_ready()
     assert sorted(deployment.objects(SETS)) == ["llama-0-leader"]
     assert {p["metadata"]["name"]: gpus_of(p) for p in deployment.pods()} == {"llama-0-leader-0": 1}
 
@@ -151,8 +150,7 @@ def test_70b_with_more_than_20_gib_of_kv_cache_takes_tp4_on_one_node(
 
 def test_events_tell_the_story_in_order(api: Client, namespace: str, gpu_nodes: Nodes) -> None:
     gpu_nodes("H100-SXM-80GB", 2)
-    deployment = Deployed(api, namespace, FOUND_405B).create()
-    deployment.wait_ready()
+    deployment = Deployed(api, namespace, FOUND_405B).create_ready()
     wait_for(lambda: deployment.reasons()[-1:] == ["GroupsReady"], "the last event is posted")
     assert [(e["type"], e["reason"]) for e in deployment.events()] == [
         ("Normal", "Planned"),
@@ -285,8 +283,7 @@ def test_kubectl_diff_is_empty_after_apply(
 
 def test_the_operator_leaves_the_user_s_metadata_alone(api: Client, namespace: str, gpu_nodes: Nodes) -> None:
     gpu_nodes("H100-SXM-80GB", 1)
-    deployment = Deployed(api, namespace, FOUND_8B).create()
-    deployment.wait_ready()
+    deployment = Deployed(api, namespace, FOUND_8B).create_ready()
     metadata = deployment.live["metadata"]
     assert {k: metadata.get(k) for k in ("labels", "annotations", "finalizers")} == {
         "labels": None,

@@ -30,8 +30,7 @@ def test_one_namespace_mode_works_on_declared_hardware_without_rights_on_nodes(
         with running_operator(
             cluster, namespaces=(namespace,), kubeconfig=account.kubeconfig, **account.lease
         ):
-            told = Deployed(api, namespace, {**FOUND_405B, "hardware": HARDWARE}, name="told").create()
-            told.wait_ready()
+            Deployed(api, namespace, {**FOUND_405B, "hardware": HARDWARE}, name="told").create_ready()
             untold = Deployed(api, namespace, FOUND_405B, name="untold").create()
             untold.wait("PlanAccepted", "False", "NoGPUNodes")
             assert untold.condition("Stalled") == ("True", "NoGPUNodes")

@@ -39,8 +39,7 @@ def test_a_surge_into_a_whole_spare_group_costs_no_group(
 ) -> None:
     gpu_nodes("H100-SXM-80GB", 6)
     rollout = {"maxSurge": 1, "maxUnavailable": 0}
-    llama = Deployed(api, namespace, {**LLAMA_405B, "replicas": 2, "rollout": rollout}).create()
-    llama.wait_ready()
+    llama = Deployed(api, namespace, {**LLAMA_405B, "replicas": 2, "rollout": rollout}).create_ready()
     trace = PodTrace(api, namespace)
     llama.edit(engine=NCCL_DEBUG)
 
@@ -59,8 +58,7 @@ def test_a_surge_without_room_waits_and_says_what_is_missing(
 ) -> None:
     gpu_nodes("H100-SXM-80GB", 3)
     rollout = {"maxSurge": 1, "maxUnavailable": 0}
-    llama = Deployed(api, namespace, {**LLAMA_405B, "rollout": rollout}).create()
-    llama.wait_ready()
+    llama = Deployed(api, namespace, {**LLAMA_405B, "rollout": rollout}).create_ready()
     uids = llama.uids()
     llama.edit(engine=NCCL_DEBUG)
     message = llama.wait("Ready", "False", "RollingOut")
@@ -97,8 +95,7 @@ def test_a_group_that_breaks_while_paused_comes_back_on_its_old_revision(
     api: Client, namespace: str, gpu_nodes: Nodes
 ) -> None:
     gpu_nodes("H100-SXM-80GB", 2)
-    llama = Deployed(api, namespace, LLAMA_405B).create()
-    llama.wait_ready()
+    llama = Deployed(api, namespace, LLAMA_405B).create_ready()
     llama.edit(rollout={"paused": True}, engine=NCCL_DEBUG)
     llama.wait("Ready", "False", "Paused")
     old = llama.pods()

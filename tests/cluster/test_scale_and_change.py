@@ -53,8 +53,7 @@ def variable(pod: Json, name: str) -> str | None:
 def test_kubectl_scale_adds_groups_and_takes_the_last_ones_away(
     api: Client, kubectl: Callable[..., str], namespace: str, nodes: tuple[str, ...]
 ) -> None:
-    deployment = Deployed(api, namespace, FOUND_8B).create()
-    deployment.wait_ready()
+    deployment = Deployed(api, namespace, FOUND_8B).create_ready()
     first = deployment.uids()
     kubectl("scale", "mdep/llama", "--replicas=3", "-n", namespace)
     status = deployment.wait_ready()
@@ -115,8 +114,7 @@ def test_scaled_to_zero_and_back_with_the_same_revision(
 def test_the_scale_subresource_counts_groups_and_selects_their_leaders(
     api: Client, namespace: str, nodes: tuple[str, ...]
 ) -> None:
-    deployment = Deployed(api, namespace, FOUND_405B).create()
-    deployment.wait_ready()
+    Deployed(api, namespace, FOUND_405B).create_ready()
     path = f"/apis/shardwright.dev/v1alpha1/namespaces/{namespace}/modeldeployments/llama/scale"
     scale = api.request("GET", path)
     selected = api.list("pods", namespace, labels=scale["status"]["selector"])
@@ -155,8 +153,7 @@ def test_an_edit_of_the_environment_keeps_the_topology_and_replaces_the_group_on
 
 @served
 def test_groups_are_replaced_one_after_the_other(api: Client, namespace: str, nodes: tuple[str, ...]) -> None:
-    deployment = Deployed(api, namespace, {**FOUND_8B, "replicas": 2}).create()
-    deployment.wait_ready()
+    deployment = Deployed(api, namespace, {**FOUND_8B, "replicas": 2}).create_ready()
     trace = PodTrace(api, namespace)
     deployment.edit(engine=NCCL_DEBUG)
     deployment.wait_ready()
@@ -170,8 +167,7 @@ def test_groups_are_replaced_one_after_the_other(api: Client, namespace: str, no
 def test_an_edit_of_the_service_level_alone_restarts_nothing(
     api: Client, namespace: str, nodes: tuple[str, ...]
 ) -> None:
-    deployment = Deployed(api, namespace, FOUND_405B).create()
-    deployment.wait_ready()
+    deployment = Deployed(api, namespace, FOUND_405B).create_ready()
     uids = deployment.uids()
     deployment.edit(slo={"timePerOutputToken": "1ms"})
     status = deployment.wait_status(
@@ -184,8 +180,7 @@ def test_an_edit_of_the_service_level_alone_restarts_nothing(
 def test_another_model_takes_another_plan_and_leaves_no_worker_set(
     api: Client, namespace: str, nodes: tuple[str, ...]
 ) -> None:
-    deployment = Deployed(api, namespace, FOUND_405B).create()
-    deployment.wait_ready()
+    deployment = Deployed(api, namespace, FOUND_405B).create_ready()
     trace = PodTrace(api, namespace)
     deployment.edit(model=FOUND_8B["model"])
     status = deployment.wait_ready()
@@ -213,8 +208,7 @@ def test_fewer_nodes_than_the_model_needs_are_refused_and_the_old_plan_runs_on(
 def test_more_gpus_for_the_model_by_a_pin_and_back(
     api: Client, namespace: str, nodes: tuple[str, ...]
 ) -> None:
-    deployment = Deployed(api, namespace, FOUND_8B).create()
-    deployment.wait_ready()
+    deployment = Deployed(api, namespace, FOUND_8B).create_ready()
     trace = PodTrace(api, namespace)
     deployment.edit(parallelism={"tensor": 4, "pipeline": 2})
     pinned = deployment.wait_ready()["plan"]
@@ -241,8 +235,7 @@ def test_an_edit_undone_comes_back_to_the_first_revision(
 
 @served
 def test_paused_changes_wait_until_it_goes_on(api: Client, namespace: str, nodes: tuple[str, ...]) -> None:
-    deployment = Deployed(api, namespace, FOUND_405B).create()
-    deployment.wait_ready()
+    deployment = Deployed(api, namespace, FOUND_405B).create_ready()
     uids = deployment.uids()
     deployment.edit(rollout={"paused": True}, engine=NCCL_DEBUG)
     deployment.wait("Ready", "False", "Paused")
@@ -257,12 +250,10 @@ def test_paused_changes_wait_until_it_goes_on(api: Client, namespace: str, nodes
 def test_a_resource_deleted_and_made_anew_has_nothing_of_the_old_one(
     api: Client, namespace: str, nodes: tuple[str, ...]
 ) -> None:
-    deployment = Deployed(api, namespace, FOUND_405B).create()
-    deployment.wait_ready()
+    deployment = Deployed(api, namespace, FOUND_405B).create_ready()
     trace = PodTrace(api, namespace)
     api.delete(MDEP, "llama", namespace)
-    deployment.create()
-    deployment.wait_ready()
+    deployment.create_ready()
     assert [len(life) for life in trace.lives()] == [2, 2]
     owner = deployment.live["metadata"]["uid"]
     wait_for(

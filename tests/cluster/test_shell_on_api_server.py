@@ -7,14 +7,14 @@ precondition refuses, and that watches, lists and the Lease do what the shell ex
 import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from control_plane.client import Client
 from control_plane.cluster import Cluster
-from control_plane.waiting import wait_for, wait_served
+from control_plane.waiting import wait_for
+from operator_process import MDEP, crd
 from shardwright_operator.api.constants import API_VERSION, KIND, MANAGED_BY_VALUE, Label
 from shardwright_operator.api.served_schema import cut_fields
 from shardwright_operator.cluster import AlreadyExistsError, ConflictError, InvalidError, NotFoundError
@@ -28,16 +28,9 @@ from shardwright_operator.observe.views import ChildKind
 from shardwright_operator.settings import Settings
 from threaded_operator import ThreadedOperator
 
-pytestmark = pytest.mark.cluster
+__all__ = ["crd"]
 
-CRD = Path(__file__).parents[2] / "crds" / "shardwright.dev_modeldeployments.yaml"
-MDEP = "modeldeployments.shardwright.dev"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def crd(cluster: Cluster, api: Client) -> None:
-    cluster.kubectl("apply", "--server-side", "-f", str(CRD))
-    wait_served(api, MDEP)
+pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("crd")]
 
 
 def resource(namespace: str, name: str = "llama", **spec: Any) -> dict[str, Any]:

@@ -75,9 +75,7 @@ def obstacle(operator: ThreadedOperator) -> str:
 def llama(api: Client, namespace: str, gpu_nodes: Callable[..., object]) -> Deployed:
     """A group of two pods that is Ready."""
     gpu_nodes("H100-SXM-80GB", 2)
-    deployed = Deployed(api, namespace, LLAMA_405B).create()
-    deployed.wait_ready()
-    return deployed
+    return Deployed(api, namespace, LLAMA_405B).create_ready()
 
 
 @pytest.fixture

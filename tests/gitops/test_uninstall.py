@@ -7,7 +7,7 @@ import pytest
 from control_plane.client import Client
 from control_plane.cluster import Cluster
 from control_plane.waiting import wait_for
-from deployed import LLAMA_405B, Deployed, OperatorSwitch, wait_collected
+from deployed import LLAMA_405B, Deployed, OperatorSwitch, collected
 from operator_process import (
     CHART,
     MDEP,
@@ -20,9 +20,9 @@ from operator_process import (
     revoke_account,
 )
 
-__all__ = ["crd", "operator_account"]
+__all__ = ["collected", "crd", "operator_account"]
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("collected")]
 
 CRDS = "customresourcedefinitions.apiextensions.k8s.io"
 GONE_S = 60.0
@@ -35,12 +35,6 @@ def switch(cluster: Cluster, operator_account: OperatorAccount) -> Iterator[Oper
     switch = OperatorSwitch(cluster, operator_account)
     yield switch
     switch.down()
-
-
-@pytest.fixture(scope="module", autouse=True)
-def collected(api: Client, crd: None) -> None:
-    """The garbage collector has met the kind, as in any cluster that is older than half a minute."""
-    wait_collected(api)
 
 
 @pytest.fixture
