@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from shardwright_operator.api.constants import Annotation
+from shardwright_operator.observe.values import moment
 from shardwright_operator.observe.views import ChildView
 
 
@@ -59,20 +60,13 @@ class Record:
 
     def due_in_s(self, now: datetime) -> float:
         """Seconds until the group may start again; 0 when it may now."""
-        not_before = _time(self.not_before)
+        not_before = moment(self.not_before)
         return 0.0 if not_before is None else max(0.0, (not_before - now).total_seconds())
 
     @property
     def started_at(self) -> datetime | None:
         """When the group was first started since it last served; None when it has served since."""
-        return _time(self.started)
-
-
-def _time(text: str) -> datetime | None:
-    try:
-        return datetime.fromisoformat(text)
-    except ValueError:
-        return None
+        return moment(self.started)
 
 
 def _count(text: str) -> int:

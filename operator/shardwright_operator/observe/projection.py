@@ -1,4 +1,5 @@
-"""From an object's JSON to its view. Every field that decisions use is read here and nowhere else.
+"""From an object's JSON to its view. Every field that decisions use is read here and nowhere else;
+those of a pod's containers in ``containers``.
 
 Objects come from watches, lists and the answers to our own writes. A field that is missing or odd must not
 raise: another version of the API server may leave it out, and a pass over a thousand resources must not end
@@ -6,8 +7,6 @@ because of one.
 """
 
 from collections.abc import Mapping
-from datetime import datetime
-from sys import intern
 from typing import Any, NamedTuple
 
 from shardwright_operator.api.constants import GPU_RESOURCE, GROUP, KIND, Annotation, Label, Role
@@ -16,12 +15,19 @@ from shardwright_operator.build.download import PROGRESS_PORT_NAME
 from shardwright_operator.build.ports import block_of
 from shardwright_operator.build.service import API_PORT_NAME
 from shardwright_operator.observe.conditions import condition_of, holds
-from shardwright_operator.observe.excerpt import head_and_tail
+from shardwright_operator.observe.containers import (
+    gpus_of,
+    last_exit,
+    port_named,
+    running_since,
+    waiting_for,
+    words,
+)
+from shardwright_operator.observe.values import integer, moment, thrifty
 from shardwright_operator.observe.views import (
     LONG_AGO,
     ChildKind,
     ChildView,
-    ContainerExit,
     JobPhase,
     JobView,
     Key,
@@ -30,15 +36,9 @@ from shardwright_operator.observe.views import (
     PodView,
     ResourceView,
     Taint,
-    Waiting,
     pack,
 )
 
-TERMINATION_MESSAGE_CHARACTERS = 2048
-"""Kept of a termination message, and of other words of a kubelet."""
-
-LONG_TEXT = 64
-"""Texts of so many characters say something of one object alone."""
 JOB_NAME_LABEL = "batch.kubernetes.io/job-name"
 _WRITTEN_ONCE = frozenset({ChildKind.CONFIG_MAP, ChildKind.JOB})
 _DRIFT_METADATA = ("labels", "annotations", "ownerReferences")
@@ -64,10 +64,10 @@ def project_resource(body: Mapping[str, Any]) -> ResourceView:
         generation=metadata.get("generation", 0),
         resource_version=resource_version(body),
         deleting="deletionTimestamp" in metadata,
-        spec=_thrifty(body.get("spec") or {}),
-        status=_thrifty(body.get("status") or {}),
+        spec=thrifty(body.get("spec") or {}),
+        status=thrifty(body.get("status") or {}),
         retry=(metadata.get("annotations") or {}).get(Annotation.RETRY, ""),
-        created_at=_time(metadata.get("creationTimestamp")) or LONG_AGO,
+        created_at=moment(metadata.get("creationTimestamp")) or LONG_AGO,
     )
 
 
@@ -106,13 +106,13 @@ def project_child(body: Mapping[str, Any]) -> ChildView | None:
             if name.startswith(f"{GROUP}/")
         },
         role=_role(labels),
-        group=_integer(labels.get(Label.GROUP_INDEX)),
+        group=integer(labels.get(Label.GROUP_INDEX)),
         desired_replicas=spec.get("replicas", 0) if isinstance(spec.get("replicas", 0), int) else 0,
         replicas=status.get("replicas", 0),
         settled=status.get("observedGeneration", 0) >= metadata.get("generation", 0)
         or body["kind"] != ChildKind.STATEFUL_SET,
-        created_at=_time(metadata.get("creationTimestamp")) or LONG_AGO,
-        pod_gpus=_gpus((spec.get("template") or {}).get("spec") or {})
+        created_at=moment(metadata.get("creationTimestamp")) or LONG_AGO,
+        pod_gpus=gpus_of((spec.get("template") or {}).get("spec") or {})
         if body["kind"] == ChildKind.STATEFUL_SET
         else 0,
         port_block=block_of(spec.get("template") or (body.get("data") or {}).get("leaderTemplate") or {}),
@@ -137,14 +137,14 @@ def project_loader(body: Mapping[str, Any]) -> LoaderView | None:
         uid=metadata.get("uid", ""),
         resource_version=resource_version(body),
         job=job,
-        created_at=_time(metadata.get("creationTimestamp")) or LONG_AGO,
+        created_at=moment(metadata.get("creationTimestamp")) or LONG_AGO,
         node=(body.get("spec") or {}).get("nodeName", ""),
         phase=status.get("phase", "Pending"),
-        waiting=_waiting(containers),
-        last_exit=_last_exit(containers),
+        waiting=waiting_for(containers),
+        last_exit=last_exit(containers),
         unschedulable=_unschedulable(status),
         address=status.get("podIP") or "",
-        progress_port=_port(body.get("spec") or {}, PROGRESS_PORT_NAME),
+        progress_port=port_named(body.get("spec") or {}, PROGRESS_PORT_NAME),
     )
 
 
@@ -152,7 +152,7 @@ def project_pod(body: Mapping[str, Any]) -> PodView | None:
     """View of a member pod; None when it is not one of ours."""
     metadata = body["metadata"]
     labels = metadata.get("labels") or {}
-    group = _integer(labels.get(Label.GROUP_INDEX))
+    group = integer(labels.get(Label.GROUP_INDEX))
     role = _role(labels)
     if Label.DEPLOYMENT not in labels or group is None or role is None:
         return None
@@ -168,26 +168,26 @@ def project_pod(body: Mapping[str, Any]) -> PodView | None:
         group=group,
         node_rank=_node_rank(metadata["name"], labels),
         pods_hash=labels.get(Label.PODS, ""),
-        created_at=_time(metadata.get("creationTimestamp")) or LONG_AGO,
+        created_at=moment(metadata.get("creationTimestamp")) or LONG_AGO,
         set_uid=_controller(metadata).get("uid", ""),
         node=(body.get("spec") or {}).get("nodeName", ""),
-        gpus=_gpus(body.get("spec") or {}),
+        gpus=gpus_of(body.get("spec") or {}),
         phase=status.get("phase", "Pending"),
         reason=status.get("reason", ""),
-        message=_words(status.get("message", "")),
-        ready_since=_time(ready.get("lastTransitionTime")) if ready.get("status") == "True" else None,
+        message=words(status.get("message", "")),
+        ready_since=moment(ready.get("lastTransitionTime")) if ready.get("status") == "True" else None,
         deleting="deletionTimestamp" in metadata,
-        deadline=_time(metadata.get("deletionTimestamp")),
+        deadline=moment(metadata.get("deletionTimestamp")),
         started=bool(containers) and all(c.get("started") for c in containers),
         restarts=sum(c.get("restartCount", 0) for c in containers),
         ended=any((c.get("state") or {}).get("terminated") for c in containers),
-        last_exit=_last_exit(containers),
-        waiting=_waiting(containers),
+        last_exit=last_exit(containers),
+        waiting=waiting_for(containers),
         unschedulable=_unschedulable(status),
         disruption=disrupted.get("reason", "") if disrupted.get("status") == "True" else "",
         address=status.get("podIP") or "",
-        api_port=_port(body.get("spec") or {}, API_PORT_NAME),
-        running_since=_running_since(containers),
+        api_port=port_named(body.get("spec") or {}, API_PORT_NAME),
+        running_since=running_since(containers),
         image_id=next((c.get("imageID") or "" for c in containers), ""),
     )
 
@@ -195,7 +195,7 @@ def project_pod(body: Mapping[str, Any]) -> PodView | None:
 def project_claim(body: Mapping[str, Any]) -> GpuClaim | None:
     """The GPUs that a pod, of whatever owner, holds on a node; None when it holds none."""
     metadata, spec = body["metadata"], body.get("spec") or {}
-    node, gpus = spec.get("nodeName", ""), _gpus(spec)
+    node, gpus = spec.get("nodeName", ""), gpus_of(spec)
     if not node or not gpus or (body.get("status") or {}).get("phase") in _ENDED:
         return None
     return GpuClaim(metadata.get("uid", ""), node, gpus, resource_version(body))
@@ -205,7 +205,7 @@ def project_node(body: Mapping[str, Any]) -> NodeView | None:
     """View of a node; None when it offers no GPU."""
     metadata = body["metadata"]
     status = body.get("status") or {}
-    gpus = _integer((status.get("allocatable") or {}).get(GPU_RESOURCE))
+    gpus = integer((status.get("allocatable") or {}).get(GPU_RESOURCE))
     if not gpus:
         return None
     spec = body.get("spec") or {}
@@ -216,7 +216,7 @@ def project_node(body: Mapping[str, Any]) -> NodeView | None:
         ready=holds(status, "Ready"),
         unschedulable=bool(spec.get("unschedulable")),
         gpus=gpus,
-        labels=_thrifty(metadata.get("labels") or {}),
+        labels=thrifty(metadata.get("labels") or {}),
         taints=tuple(
             Taint(key=t.get("key", ""), value=t.get("value", ""), effect=t.get("effect", ""))
             for t in spec.get("taints") or ()
@@ -224,28 +224,9 @@ def project_node(body: Mapping[str, Any]) -> NodeView | None:
     )
 
 
-def _thrifty(value: Any) -> Any:
-    """The same JSON with its keys and short texts held once for all objects: half of the memory of many."""
-    if isinstance(value, dict):
-        return {intern(name): _thrifty(part) for name, part in value.items()}
-    if isinstance(value, list):
-        return [_thrifty(part) for part in value]
-    return intern(value) if isinstance(value, str) and len(value) < LONG_TEXT else value
-
-
 def resource_version(body: Mapping[str, Any]) -> int:
     """The object's version as a number. Kubernetes promises since 1.35 that versions compare as integers."""
-    return _integer(body["metadata"].get("resourceVersion")) or 0
-
-
-def _port(spec: Mapping[str, Any], name: str) -> int:
-    ports = (port for container in spec.get("containers") or () for port in container.get("ports") or ())
-    return next((port.get("containerPort", 0) for port in ports if port.get("name") == name), 0)
-
-
-def _running_since(containers: Any) -> datetime | None:
-    running = (((c.get("state") or {}).get("running") or {}).get("startedAt") for c in containers)
-    return next((_time(started) for started in running if started), None)
+    return integer(body["metadata"].get("resourceVersion")) or 0
 
 
 def _unschedulable(status: Mapping[str, Any]) -> str:
@@ -281,64 +262,5 @@ def _role(labels: Mapping[str, str]) -> Role | None:
 
 
 def _node_rank(name: str, labels: Mapping[str, str]) -> int:
-    index = _integer(labels.get(Label.POD_INDEX))
-    return index if index is not None else _integer(name.rpartition("-")[2]) or 0
-
-
-def _integer(value: object) -> int | None:
-    try:
-        return int(str(value))
-    except ValueError:
-        return None
-
-
-def _gpus(pod_spec: Mapping[str, Any]) -> int:
-    """GPUs that a pod asks for: its containers together, or its hungriest init container."""
-    together = sum(map(_container_gpus, pod_spec.get("containers") or ()))
-    return max(together, max(map(_container_gpus, pod_spec.get("initContainers") or ()), default=0))
-
-
-def _container_gpus(container: Mapping[str, Any]) -> int:
-    resources = container.get("resources") or {}
-    for name in ("limits", "requests"):
-        if found := _integer((resources.get(name) or {}).get(GPU_RESOURCE)):
-            return found
-    return 0
-
-
-def _time(value: object) -> datetime | None:
-    if not isinstance(value, str):
-        return None
-    try:
-        return datetime.fromisoformat(value)
-    except ValueError:
-        return None
-
-
-def _last_exit(containers: Any) -> ContainerExit | None:
-    exits = [
-        ContainerExit(
-            container=container.get("name", ""),
-            exit_code=ended.get("exitCode", 0),
-            reason=ended.get("reason", ""),
-            message=_words(ended.get("message", "")),
-            started_at=_time(ended.get("startedAt")),
-            finished_at=_time(ended.get("finishedAt")),
-        )
-        for container in containers
-        for state in (container.get("state") or {}, container.get("lastState") or {})
-        if (ended := state.get("terminated"))
-    ]
-    return max(exits, key=lambda e: e.finished_at or LONG_AGO, default=None)
-
-
-def _waiting(containers: Any) -> Waiting | None:
-    for container in containers:
-        waiting = (container.get("state") or {}).get("waiting")
-        if waiting and waiting.get("reason") not in {None, "", "ContainerCreating", "PodInitializing"}:
-            return Waiting(reason=waiting["reason"], message=_words(waiting.get("message", "")))
-    return None
-
-
-def _words(text: str) -> str:
-    return head_and_tail(text, TERMINATION_MESSAGE_CHARACTERS)
+    index = integer(labels.get(Label.POD_INDEX))
+    return index if index is not None else integer(name.rpartition("-")[2]) or 0
