@@ -5,6 +5,7 @@ from datetime import datetime
 
 from shardwright_operator.api.gang import Gang
 from shardwright_operator.apply.claims import ClaimReader
+from shardwright_operator.apply.confirmation import Confirmer
 from shardwright_operator.apply.events import EventRecorder
 from shardwright_operator.apply.notes import WriteLedger
 from shardwright_operator.apply.writer import Writer
@@ -77,6 +78,7 @@ class Assembly:
             served=served,
             store=self.store,
             decide=decide,
+            confirmer=Confirmer(cluster, self.store, distrust=self.intake.distrust),
             writer=Writer(
                 cluster, self.store, ledger, clock, distrust=self.intake.distrust, wake=self.queue.add
             ),

@@ -9,6 +9,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from shardwright_operator.apply.claims import ClaimReader
+from shardwright_operator.apply.confirmation import Confirmer
 from shardwright_operator.apply.events import EventRecorder
 from shardwright_operator.apply.notes import WriteLedger
 from shardwright_operator.apply.retry import RetryLaterError
@@ -37,6 +38,7 @@ class Reconciler:
         served: ServedCrd,
         store: Store,
         decide: Decide,
+        confirmer: Confirmer,
         writer: Writer,
         claims: ClaimReader,
         events: EventRecorder,
@@ -46,6 +48,7 @@ class Reconciler:
         self._served = served
         self._store = store
         self._decide = decide
+        self._confirmer = confirmer
         self._writer = writer
         self._claims = claims
         self._events = events
@@ -91,7 +94,7 @@ class Reconciler:
     ) -> float | None:
         """Confirm, write and tell; ``wakings`` are those of the store when it was observed."""
         key = resource.key
-        await self._writer.confirm(key, decision.confirm)
+        await self._confirmer.confirm(key, decision.confirm)
         if decision.confirm and self._store.observe(key).obituaries != observed.obituaries:
             # What ended the pod often comes a moment after what took its place.
             raise RetryLaterError("more is known of the pods that are gone")

@@ -4,13 +4,13 @@ The answers go into the store at once, so that the next pass sees them without w
 that the server refuses leaves a note and ends the pass: what the status says about it, the next pass decides.
 """
 
-import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from functools import partial
 
 from shardwright_operator.api.constants import FIELD_MANAGER, KIND, Label
+from shardwright_operator.apply.batch import all_of
 from shardwright_operator.apply.notes import WriteLedger
 from shardwright_operator.apply.retry import RetryLaterError
 from shardwright_operator.cluster import (
@@ -24,35 +24,19 @@ from shardwright_operator.cluster import (
 )
 from shardwright_operator.decide.decision import (
     Apply,
-    Claim,
     Delete,
-    GoneClaim,
-    PodClaim,
-    ResourceClaim,
-    SetClaim,
     Write,
 )
 from shardwright_operator.decide.drift import body_digest, difference
-from shardwright_operator.observe.projection import project_child
+from shardwright_operator.observe.projection import WRITTEN_ONCE, controller_of, project_child
 from shardwright_operator.observe.store import Store
 from shardwright_operator.observe.views import GANG_KINDS, ChildKind, Key, ResourceView
-
-_WRITTEN_ONCE = frozenset({ChildKind.CONFIG_MAP, ChildKind.JOB})
-"""Nothing of them ever changes, so a creation will do: it costs the server half of an apply, and cannot merge
-into what stands. Of others an apply must own each field from the first: one that only a creation had brought
-would stay when a later apply leaves it out. Neither may a ControllerRevision be created: the server keeps its
-data as the bytes that came, and takes the order of keys in any later patch, also that of the garbage
-collector that orphans it, for a change of what must not change."""
 
 FAULT_DELAY_S = 10.0
 """Before a status that the server refuses is written again: that is a defect, not a passing state."""
 
 _NO_DRY_RUN = "does not support dry run"
 """In the server's words when a webhook cannot be asked without effect: then only the write itself tells."""
-
-AT_ONCE = 8
-"""Requests of one resource that are under way together. The connections are shared: one with 999 groups asked
-for 3000 children at once, which took 40 s, and what others had to write meanwhile timed out."""
 
 log = logging.getLogger(__name__)
 
@@ -81,10 +65,6 @@ class Writer:
         self._distrust = distrust
         self._wake = wake
 
-    async def confirm(self, key: Key, claims: Iterable[Claim]) -> None:
-        """Check beliefs against the live API; a wrong one repairs the store and raises RetryLaterError."""
-        await _all(partial(self._confirm, key, claim) for claim in claims)
-
     async def look_again(self, resource: ResourceView) -> None:
         """Ask after names that somebody else held, when their time has come. Nothing is written.
 
@@ -93,7 +73,7 @@ class Writer:
         key, now = resource.key, self._clock()
         for kind, name in self._ledger.conflicts_due(key, now):
             live = await self._cluster.find(kind, key.namespace, name)
-            if live is None or _controller_uid(live) == resource.uid:
+            if live is None or controller_of(live).get("uid", "") == resource.uid:
                 self._ledger.deleted(key, kind, name)
             else:
                 self._ledger.still_foreign(key, (kind, name), now)
@@ -101,7 +81,7 @@ class Writer:
     async def write(self, resource: ResourceView, stages: Iterable[tuple[Write, ...]]) -> None:
         """Carry out the stages in order, the writes of a stage together."""
         for stage in stages:
-            await _all(
+            await all_of(
                 partial(self._apply, resource, write)
                 if isinstance(write, Apply)
                 else partial(self._delete, resource.key, write)
@@ -146,30 +126,6 @@ class Writer:
         """
         for other in self._store.put(answer, deleted=deleted) - {key}:
             self._wake(other)
-
-    async def _confirm(self, key: Key, claim: Claim) -> None:
-        if isinstance(claim, ResourceClaim):
-            await self._confirm_resource(key, claim)
-            return
-        kind = str(ChildKind.STATEFUL_SET) if isinstance(claim, SetClaim) else "Pod"
-        live = await self._cluster.find(kind, key.namespace, claim.name)
-        if live is None:
-            return
-        self._store.put_read(live)
-        if isinstance(claim, GoneClaim):
-            raise RetryLaterError(f"pod {claim.name} has come back")
-        if isinstance(claim, PodClaim):
-            wrong = live["metadata"]["uid"] == claim.uid
-        else:
-            wrong = _controller_uid(live) == claim.owner_uid
-        if wrong and "deletionTimestamp" not in live["metadata"]:
-            raise RetryLaterError(f"{kind} {claim.name} is still there")
-
-    async def _confirm_resource(self, key: Key, claim: ResourceClaim) -> None:
-        live = await self._cluster.find(KIND, key.namespace, claim.name)
-        if live is None or live["metadata"]["uid"] != claim.uid:
-            self._distrust(KIND)
-            raise RetryLaterError(f"{KIND} {claim.name} is another one by now")
 
     async def _apply(self, resource: ResourceView, write: Apply) -> None:
         key = resource.key
@@ -221,7 +177,13 @@ class Writer:
         An apply adds our port beside one that somebody renumbered, and the server then refuses two ports of
         one name. Other children have no such lists, or refuse for reasons that overwriting does not mend.
         """
-        if write.kind in _WRITTEN_ONCE and not write.owned:
+        # Of what never changes a creation will do: it costs the server half of an apply, and cannot merge
+        # into what stands. Of others an apply must own each field from the first: one that only a creation
+        # had brought would stay when a later apply leaves it out. Neither may a ControllerRevision be
+        # created: the server keeps its data as the bytes that came, and takes the order of keys in any
+        # later patch, also that of the garbage collector that orphans it, for a change of what must not
+        # change.
+        if write.kind in WRITTEN_ONCE and not write.owned:
             return await self._cluster.create(write.manifest)
         try:
             return await self._cluster.apply(
@@ -247,7 +209,7 @@ class Writer:
     ) -> Manifest | None:
         """Refuse the write if the name is somebody else's; else return what stands there, if anything."""
         live = await self._cluster.find(write.kind, resource.key.namespace, write.name)
-        if live is not None and _controller_uid(live) != resource.uid:
+        if live is not None and controller_of(live).get("uid", "") != resource.uid:
             self._refuse(resource.key, write, f"{_whose(live)}: {error.message}", foreign=True)
         return live
 
@@ -301,39 +263,14 @@ class Writer:
         log.info("deleted", extra={"key": str(key), "kind": kind, "name_": write.name, "why": write.why})
 
 
-async def _all(requests: Iterable[Callable[[], Awaitable[None]]]) -> None:
-    """Run all to their end, then raise the gravest failure: a half-known stage is worse than a late error."""
-    room = asyncio.Semaphore(AT_ONCE)
-
-    async def in_turn(request: Callable[[], Awaitable[None]]) -> None:
-        async with room:
-            await request()
-
-    results = await asyncio.gather(*map(in_turn, requests), return_exceptions=True)
-    failures = [result for result in results if isinstance(result, BaseException)]
-    if failures:
-        raise max(failures, key=_gravity)
-
-
-def _gravity(failure: BaseException) -> int:
-    if isinstance(failure, RetryLaterError):
-        return 0
-    return 1 if isinstance(failure, ClusterError) else 2
-
-
 def _whose(body: Manifest) -> str:
-    return "it has another controller" if _controller_uid(body) else "it has no controller"
+    return "it has another controller" if controller_of(body) else "it has no controller"
 
 
 def _has_other_managers(body: Manifest) -> bool:
     """Whether anybody but us has written it, apart from its status: then it is older than our first write."""
     managers = body["metadata"].get("managedFields") or ()
     return any(m.get("manager") != FIELD_MANAGER and not m.get("subresource") for m in managers)
-
-
-def _controller_uid(body: Manifest) -> str:
-    owners = body["metadata"].get("ownerReferences") or ()
-    return next((str(o.get("uid", "")) for o in owners if o.get("controller")), "")
 
 
 def _gone(key: Key, kind: ChildKind, write: Delete) -> Manifest:

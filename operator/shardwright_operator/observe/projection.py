@@ -40,7 +40,8 @@ from shardwright_operator.observe.views import (
 )
 
 JOB_NAME_LABEL = "batch.kubernetes.io/job-name"
-_WRITTEN_ONCE = frozenset({ChildKind.CONFIG_MAP, ChildKind.JOB})
+WRITTEN_ONCE = frozenset({ChildKind.CONFIG_MAP, ChildKind.JOB})
+"""Nothing of them ever changes, so what they hold is never compared: packed it would only take memory."""
 _DRIFT_METADATA = ("labels", "annotations", "ownerReferences")
 _ENDED = frozenset({"Succeeded", "Failed"})
 _HELD_BACK = frozenset({"Unschedulable", "SchedulingGated"})
@@ -80,7 +81,7 @@ def project_child(body: Mapping[str, Any]) -> ChildView | None:
     """
     metadata = body["metadata"]
     labels = metadata.get("labels") or {}
-    controller = _controller(metadata)
+    controller = controller_of(body)
     owner = controller.get("name") or labels.get(Label.DEPLOYMENT)
     group_kind = (str(controller.get("apiVersion")).partition("/")[0], controller.get("kind"))
     if not owner or (controller and group_kind != (GROUP, KIND)):
@@ -117,8 +118,7 @@ def project_child(body: Mapping[str, Any]) -> ChildView | None:
         else 0,
         port_block=block_of(spec.get("template") or (body.get("data") or {}).get("leaderTemplate") or {}),
         job=_job(status) if body["kind"] == ChildKind.JOB else None,
-        # Written once and never compared: what they hold would only take memory.
-        packed_body=b"" if body["kind"] in _WRITTEN_ONCE else pack(drift),
+        packed_body=b"" if body["kind"] in WRITTEN_ONCE else pack(drift),
     )
 
 
@@ -169,7 +169,7 @@ def project_pod(body: Mapping[str, Any]) -> PodView | None:
         node_rank=_node_rank(metadata["name"], labels),
         pods_hash=labels.get(Label.PODS, ""),
         created_at=moment(metadata.get("creationTimestamp")) or LONG_AGO,
-        set_uid=_controller(metadata).get("uid", ""),
+        set_uid=controller_of(body).get("uid", ""),
         node=(body.get("spec") or {}).get("nodeName", ""),
         gpus=gpus_of(body.get("spec") or {}),
         phase=status.get("phase", "Pending"),
@@ -251,8 +251,9 @@ def _job(status: Mapping[str, Any]) -> JobView:
     )
 
 
-def _controller(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
-    owners: tuple[Mapping[str, Any], ...] = metadata.get("ownerReferences") or ()
+def controller_of(body: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The reference to the owner that controls an object; empty where nobody does."""
+    owners: tuple[Mapping[str, Any], ...] = body["metadata"].get("ownerReferences") or ()
     return next((owner for owner in owners if owner.get("controller")), {})
 
 

@@ -10,6 +10,7 @@ from fake_cluster import FakeCluster
 from shardwright_operator.api.constants import API_VERSION, KIND, MANAGED_BY_VALUE, Label
 from shardwright_operator.api.gang import kind_of
 from shardwright_operator.apply.claims import ClaimReader
+from shardwright_operator.apply.confirmation import Confirmer
 from shardwright_operator.apply.events import EventRecorder
 from shardwright_operator.apply.notes import WriteLedger
 from shardwright_operator.apply.writer import Writer
@@ -51,6 +52,7 @@ class World:
             served=self.served,
             store=self.store,
             decide=lambda observed, _now: self._decide(observed),
+            confirmer=Confirmer(self.cluster, self.store, distrust=self.distrusted.append),
             writer=self.writer,
             claims=self.claims,
             events=self.events,

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from shardwright_operator.apply.batch import AT_ONCE
 from shardwright_operator.apply.retry import RetryLaterError
-from shardwright_operator.apply.writer import AT_ONCE
 from shardwright_operator.cluster import (
     ClusterError,
     ConflictError,
