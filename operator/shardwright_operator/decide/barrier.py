@@ -100,12 +100,11 @@ def roll(group: Standing, reason: Reason, why: str) -> GroupStep:
 def park(group: Standing, revision: Revision, obstacle: str) -> GroupStep:
     """Take down the half of a group whose other half cannot be: it would hold its GPUs for nothing.
 
-    That the worker set was refused is recorded. Each later try begins with the question whether it would be
-    taken, also of an operator that was started anew: the leader's half came and went with every try before.
+    That a set was refused is recorded. Each later try begins with the question whether the worker set would
+    be taken, also of an operator that was started anew: the leader's half came and went with every try
+    before.
     """
-    record = replace(group.record, members=())
-    if group.was_refused(Role.WORKER):
-        record = replace(record, cause=str(Reason.WRITE_REFUSED))
+    record = replace(group.record, members=(), cause=str(Reason.WRITE_REFUSED))
     return take_down(group, revision, record, Reason.WRITE_REFUSED, f"waits: {obstacle}")
 
 
@@ -168,10 +167,10 @@ def hold(group: Standing) -> GroupStep:
     if (learnt := _learnt(group)) is not None:
         return learnt
     if not group.at_rest or group.gangs:
-        cause = Reason(record.cause) if record.cause in set(Reason) else Reason.UNKNOWN
+        cause, why = _cause(group)
         deletes = remains.deletions(group)
         return GroupStep(
-            state=group.state(GroupPhase.RESTARTING, cause, f"waiting for {remains.awaited(group)}"),
+            state=group.state(GroupPhase.RESTARTING, cause, f"{why}waiting for {remains.awaited(group)}"),
             worker=group.empty_worker(),
             deletes=(*deletes, *group.delete_gangs()),
             requeue_after_s=remains.next_look_s(group, deletes),
@@ -187,6 +186,17 @@ def hold(group: Standing) -> GroupStep:
         return GroupStep(state=_backing_off(group), requeue_after_s=wait_s)
     kept = Record() if fresh else replace(record, members=(), not_before="")
     return start(group, coming, kept, "starts again")
+
+
+def _cause(group: Standing) -> tuple[Reason, str]:
+    """Why the group is down, and words for it where no Event has told."""
+    cause = group.record.cause
+    if not cause:
+        # Whatever is taken down here has its cause written down: this one had not formed yet.
+        name = names.stateful_set(group.scene.owner.name, group.index, Role.LEADER)
+        return Reason.MEMBER_LOST, f"the leader set {name} was scaled to 0 by somebody; "
+    # A newer operator may know causes that this one does not.
+    return Reason(cause) if cause in set(Reason) else Reason.UNKNOWN, ""
 
 
 def _learnt(group: Standing) -> GroupStep | None:

@@ -35,7 +35,7 @@ def decide_group(group: Standing) -> GroupStep:
         # A newer operator wrote that revision and was rolled back: its groups are left as they are.
         return _watch(group, group.record, _members(group))
     if group.leader.desired_replicas == 0:
-        return barrier.hold(group)
+        return _scaled_down(group) if group.record.members else barrier.hold(group)
     return _keep_up(group)
 
 
@@ -60,6 +60,23 @@ def _create(group: Standing) -> GroupStep:
     return barrier.fail(group, coming, failure)
 
 
+def _scaled_down(group: Standing) -> GroupStep:
+    """The leader set of a group that had formed wants no pod, and was not told so here: that forgets members.
+
+    As with a worker set that somebody scales it counts as a failure: what does that again and again, an
+    autoscaler for one, meets the back-off and the limit.
+    """
+    name = names.stateful_set(group.scene.owner.name, group.index, Role.LEADER)
+    failure = Failure(
+        reason=Reason.MEMBER_LOST,
+        message=f"the leader set {name} was scaled to 0 by somebody",
+        node_rank=0,
+        pod="",
+        node="",
+    )
+    return barrier.fail(group, group.revision or group.scene.coming, failure)
+
+
 def _keep_up(group: Standing) -> GroupStep:
     """The leader set wants its pod: watch the group form and live, or take it down."""
     scene, revision = group.scene, group.revision
@@ -79,7 +96,8 @@ def _keep_up(group: Standing) -> GroupStep:
         record, events = _counted(group, record)
         if record.attempt > scene.recovery.restart_limit:
             text = f"started again {record.attempt} times"
-            down = barrier.take_down(group, revision, record, Reason.RESTART_LIMIT, text)
+            forgotten = replace(record, members=())
+            down = barrier.take_down(group, revision, forgotten, Reason.RESTART_LIMIT, text)
             return replace(down, events=events)
     if not scene.held and revision.pods_hash == scene.target.pods_hash:
         # The same pods under a newer revision's name: a new plan for the same templates.
@@ -131,7 +149,7 @@ def _failure(group: Standing, revision: Revision) -> Failure | None:
         group.worker is None or group.worker.desired_replicas < revision.members - 1
     ):
         claim = group.no_set(Role.WORKER)
-        what = "was deleted" if group.worker is None else "was scaled"
+        what = "was deleted" if group.worker is None else "was scaled down by somebody"
         return Failure(
             reason=Reason.MEMBER_LOST,
             message=f"the worker set {claim.name} {what}",

@@ -74,6 +74,61 @@ def test_a_set_that_somebody_scales_up_is_put_back_beside_a_group_that_serves(
     assert (world.status["groups"][0]["message"], group["restarts"]) == ("serves requests", 0)
 
 
+def scaled_to_0(world: SimulatedWorld, name: str) -> None:
+    body = world.get("StatefulSet", name)
+    body["spec"]["replicas"] = 0
+    body["metadata"]["generation"] += 1
+    world.touch(body)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        pytest.param(
+            "llama-0-leader", "the leader set llama-0-leader was scaled to 0 by somebody", id="leader"
+        ),
+        pytest.param(
+            "llama-0-worker", "the worker set llama-0-worker was scaled down by somebody", id="worker"
+        ),
+    ],
+)
+def test_a_set_that_somebody_scales_down_is_told_as_the_cause(
+    world: SimulatedWorld, name: str, said: str
+) -> None:
+    # Of the leader set the cause was Unknown, "waiting for 2 pods to go", and the group came back uncounted.
+    scaled_to_0(world, name)
+    world.reconcile()
+    group = world.status["groups"][0]
+    assert (group["phase"], group["reason"], group["message"]) == ("Restarting", "MemberLost", said)
+    assert [(e.reason, e.message) for e in world.events if e.type == "Warning"] == [
+        ("MemberLost", f"group 0: {said}; the whole group starts again")
+    ]
+    world.settle()
+    group = world.status["groups"][0]
+    assert (world.status["ready"], group["restarts"], group["firstFailure"]["message"]) == ("1/1", 1, said)
+
+
+def test_the_leader_set_of_a_group_of_one_that_somebody_scales_down_is_told_as_the_cause() -> None:
+    world = SimulatedWorld(LLAMA_8B)
+    world.settle()
+    scaled_to_0(world, "llama-0-leader")
+    world.settle()
+    group = world.status["groups"][0]
+    said = "the leader set llama-0-leader was scaled to 0 by somebody"
+    assert (world.status["ready"], group["restarts"], group["firstFailure"]["message"]) == ("1/1", 1, said)
+
+
+def test_a_leader_set_that_somebody_scales_down_before_the_group_has_formed_is_told_as_the_cause() -> None:
+    world = SimulatedWorld(LLAMA_405B)
+    world.reconcile()
+    world.controllers()
+    scaled_to_0(world, "llama-0-leader")
+    world.reconcile()
+    group = world.status["groups"][0]
+    said = "the leader set llama-0-leader was scaled to 0 by somebody; waiting for 2 pods to go"
+    assert (group["phase"], group["reason"], group["message"]) == ("Restarting", "MemberLost", said)
+
+
 @pytest.mark.parametrize(
     ("kind", "name", "path"),
     [
