@@ -85,11 +85,14 @@ def present_indices(observed: Observed) -> frozenset[int]:
     return frozenset(index for index in sets | {pod.group for pod in observed.pods} if index is not None)
 
 
-def possible_indices(observed: Observed, most: int) -> frozenset[int]:
-    """Indices that groups have, or may be given when there are ``most`` of them."""
+def possible_indices(observed: Observed, most: int, *, beside: bool = False) -> frozenset[int]:
+    """Indices that groups have, or may be given when there are ``most`` of them.
+
+    ``beside`` counts no group that stands: each may be about to leave, and keeps its index until it is gone.
+    """
     present = present_indices(observed)
     free = (index for index in range(MAX_GROUP_INDEX + 1) if index not in present)
-    return present | frozenset(islice(free, max(0, most - len(present))))
+    return present | frozenset(islice(free, most if beside else max(0, most - len(present))))
 
 
 def _place(group: Standing, step: GroupStep, drain: Drain | None) -> Place:
