@@ -68,7 +68,7 @@ class WriteLedger:
         if altered:
             note = replace(note, altered=altered, answer=answer)
         if attempts > 1:
-            note = replace(note, retry_at=now + _delay(attempts - 1), undone=write.why)
+            note = replace(note, retry_at=now + _delay(attempts - 1), undone=write.why, repeats=attempts - 1)
         self._keep(key, write, note, attempts, now)
         return note
 

@@ -113,20 +113,27 @@ def notes_that_matter(
 
 
 def overrides(observed: Observed, now: datetime) -> list[str]:
-    """Fields that do not stay as they are written, in words: the server or somebody else changes them."""
+    """Fields that did not stay as they were written, in words: the server or somebody else has changed them.
+
+    One change that was put right at once is no fight yet: it is told as what it was.
+    """
     told = []
     for note in observed.notes.values():
         child = observed.children.get((note.kind, note.name))
         if child is None or note.refused:
             continue
         if note.altered and note.answer == body_digest(child):
-            told.append(f"{note.kind} {note.name}: the API server changes what is applied ({note.altered})")
+            text = f"the API server keeps something else than is applied ({note.altered})"
+            told.append(f"{note.kind} {note.name}: {text}, most likely by a webhook or a policy")
         elif (
             note.undone not in {"", ABSENT}
             and note.retry_at is not None
             and now < note.retry_at + UNDONE_SHOWN
         ):
-            told.append(f"{note.kind} {note.name}: somebody changes it back ({note.undone})")
+            text = f"somebody has changed what was applied ({note.undone}), and it was applied again"
+            if note.repeats > 1:
+                text += f", {note.repeats} times in short order: settle who sets it"
+            told.append(f"{note.kind} {note.name}: {text}")
     return told
 
 

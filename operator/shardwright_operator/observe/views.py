@@ -344,3 +344,5 @@ class WriteNote:
     """Digest of what the server kept; while the live object still is that, writing again changes nothing."""
     undone: str = ""
     """What a write of the same content had to put right again soon after another one, in words."""
+    repeats: int = 0
+    """How many writes of the same content there were soon after another one."""

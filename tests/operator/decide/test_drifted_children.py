@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from shardwright_operator.api.constants import Label
+from shardwright_operator.apply.notes import WriteLedger
 from shardwright_operator.decide import decide
-from shardwright_operator.decide.decision import Decision
+from shardwright_operator.decide.decision import Apply, Decision
 from shardwright_operator.decide.drift import body_digest
 from shardwright_operator.observe.views import ChildKind, WriteNote
 from simulated_world import SimulatedWorld
@@ -180,8 +181,8 @@ def test_a_field_that_the_server_alters_is_told_once_and_left(world: SimulatedWo
     assert wanted["minAvailable"] == 2
     assert decision.stages == ()
     assert overridden(decision) == (
-        "PodDisruptionBudget llama-0: the API server changes what is applied "
-        "(spec.minAvailable: wanted 2, found 1)"
+        "PodDisruptionBudget llama-0: the API server keeps something else than is applied "
+        "(spec.minAvailable: wanted 2, found 1), most likely by a webhook or a policy"
     )
     assert [(e.type, e.reason) for e in decision.events] == [("Warning", "FieldOverridden")]
     assert world.condition("Ready") == ("True", "GroupsReady")
@@ -195,7 +196,7 @@ def test_a_field_that_the_server_alters_is_told_once_and_left(world: SimulatedWo
         pytest.param(-31, False, None, id="when it has held"),
     ],
 )
-def test_a_field_that_somebody_changes_back_is_told_while_it_lasts(
+def test_a_field_that_somebody_has_changed_is_told_while_it_may_be_changed_again(
     world: SimulatedWorld, due_s: int, told: bool, again_s: float | None
 ) -> None:
     note = WriteNote(
@@ -204,7 +205,35 @@ def test_a_field_that_somebody_changes_back_is_told_while_it_lasts(
         digest="any",
         retry_at=world.now + timedelta(seconds=due_s),
         undone="spec.type: wanted A, found B",
+        repeats=1,
     )
     decision = with_note(world, note)
-    message = "Service llama: somebody changes it back (spec.type: wanted A, found B)"
+    # A single edit was said to be one that "somebody changes back".
+    message = (
+        "Service llama: somebody has changed what was applied (spec.type: wanted A, found B), and it was "
+    )
+    message += "applied again"
     assert (overridden(decision), decision.requeue_after_s) == (message if told else None, again_s)
+
+
+def test_a_fight_over_a_field_says_how_often_it_was_put_right(world: SimulatedWorld) -> None:
+    ledger, kind, name = WriteLedger(), ChildKind.SERVICE, "llama"
+    write = Apply(
+        kind=kind,
+        name=name,
+        manifest=world.get("Service", name),
+        owned=True,
+        digest="same",
+        why="spec.type: wanted A, found B",
+    )
+    told = []
+    for _ in range(4):
+        note = ledger.written(world.key, write, altered=None, answer="", now=world.now)
+        told.append(overridden(with_note(world, note)))
+    once = f"Service llama: somebody has changed what was applied ({write.why}), and it was applied again"
+    assert told == [
+        None,
+        once,
+        f"{once}, 2 times in short order: settle who sets it",
+        f"{once}, 3 times in short order: settle who sets it",
+    ]
