@@ -32,6 +32,7 @@ def standard_decide(settings: Settings) -> Decide:
         default_image=settings.default_image,
         api_host=EVERY_ADDRESS_OF_IPV6 if settings.ipv6 else EVERY_ADDRESS,
         user_id=settings.user_id,
+        check_image=settings.check_image,
     )
 
     def decide_now(observed: Observed, now: datetime) -> Decision:

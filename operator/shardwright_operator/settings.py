@@ -97,6 +97,12 @@ class Settings(BaseModel):
         max_length=512,
         description="engine image of resources that name none",
     )
+    check_image: str = Field(
+        "",
+        max_length=512,
+        description="small image with the program 'true', for the pod that shows whether a model's Secrets "
+        "and ConfigMaps are there before its first group takes GPUs; default: nobody looks",
+    )
     engine_user: Annotated[int, Field(ge=1, le=2**31 - 1)] | Literal["namespace"] = Field(
         USER_ID,
         description="user and group id of the engines; 'namespace' leaves both to the cluster (OpenShift)",

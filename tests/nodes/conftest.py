@@ -16,11 +16,13 @@ from live_engine import GPU, Live, Models, Row, engine_image, ensure_models, mou
 from live_engine.table import table
 from live_ray import RayEnvironment, ensure_ray, ray_image, ray_mounts
 from operator_process import OperatorAccount, apply_crd, grant_account, operator_process
-from real_nodes import RealCluster
+from real_nodes import Image, RealCluster
 
 NODES = ("node-a", "node-b", "node-c")
 GPUS_PER_NODE = 2
 MEASURE_EVERY_S = 5.0
+CHECK_IMAGE = "shardwright:test"
+"""By the operator's own name; all that is run in it is ``true``."""
 
 _rows: list[Row] = []
 
@@ -45,7 +47,7 @@ def ray(request: pytest.FixtureRequest) -> RayEnvironment | None:
 @pytest.fixture(scope="package")
 def nodes(engine: Environment, models: Models, ray: RayEnvironment | None) -> Iterator[RealCluster]:
     """Three nodes with two GPUs each, so that one may be lost."""
-    images, folders = [engine_image()], mounts(engine, models)
+    images, folders = [engine_image(), Image(name=CHECK_IMAGE)], mounts(engine, models)
     if ray is not None:
         images.append(ray_image())
         folders |= ray_mounts(ray)
@@ -80,6 +82,7 @@ def operator(nodes: RealCluster, operator_account: OperatorAccount) -> Iterator[
         nodes.cluster,
         kubeconfig=account.kubeconfig,
         measure_interval_s=MEASURE_EVERY_S,
+        check_image=CHECK_IMAGE,
         **account.lease,
     ) as running:
         yield

@@ -116,6 +116,8 @@ class Reason(StrEnum):
     GANG_UNAVAILABLE = "GangUnavailable"
     FIELD_OVERRIDDEN = "FieldOverridden"
     NETWORK_WARNING = "NetworkWarning"
+    # what the pods name
+    CHECKING_REFERENCES = "CheckingReferences"
     # the model's files
     DOWNLOADING = "Downloading"
     DOWNLOADED = "Downloaded"

@@ -48,6 +48,11 @@ def download_job(name: str, digest: str) -> str:
     return f"{name}-download-{digest}"
 
 
+def reference_check(name: str, digest: str) -> str:
+    """Name of the Job that shows whether these Secrets and ConfigMaps are there."""
+    return f"{name}-check-{digest}"
+
+
 def revision(name: str, digest: str) -> str:
     """Name of the ControllerRevision that holds a plan and its pod templates."""
     return f"{name}-{digest}"

@@ -59,9 +59,9 @@ def wanted_names(owner: str, groups: Iterable[int]) -> frozenset[str]:
     return frozenset(wanted)
 
 
-def child_deletes(scene: Scene, groups: Iterable[int]) -> Iterator[Delete]:
-    """Deletions of children that none of these groups needs. Their worker sets are the groups' own."""
-    kept = wanted_names(scene.owner.name, groups) | _kept_with_revisions(scene)
+def child_deletes(scene: Scene, groups: Iterable[int], jobs: Iterable[str]) -> Iterator[Delete]:
+    """Deletions of children that no group and no check needs. Worker sets are the groups' own affair."""
+    kept = wanted_names(scene.owner.name, groups) | _kept_with_revisions(scene) | set(jobs)
     for child in scene.observed.children.values():
         if child.kind is not ChildKind.REVISION and child.name not in kept and not child.deleting:
             yield Delete(kind=child.kind, name=child.name, uid=child.uid, why="no group needs it")

@@ -71,6 +71,11 @@ class Course:
     history: History
     target: Target
 
+    @property
+    def has_started(self) -> bool:
+        """Whether a group was made from the target's pods."""
+        return self.target.revision is not None and self.history.has_started(self.target.revision)
+
 
 def find_course(observed: Observed, resource: ResourceView, settings: DecideSettings) -> Course:
     """The course of one resource as it stands."""

@@ -1,14 +1,13 @@
 """One pass over one ModelDeployment: everything that is seen in, everything that is to be done out."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 from shardwright_operator.api.constants import GroupPhase, Reason
-from shardwright_operator.api.errors import SpecError
 from shardwright_operator.api.status import cut_to_bounds
-from shardwright_operator.api.v1alpha1 import ModelDeploymentSpec
 from shardwright_operator.build.network import group_network
 from shardwright_operator.build.revision import Revision, to_manifest
 from shardwright_operator.decide import claim
@@ -16,9 +15,9 @@ from shardwright_operator.decide.admission import LOOK_AGAIN_S
 from shardwright_operator.decide.children import child_deletes, shared_writes
 from shardwright_operator.decide.course import Course, Wishes, find_course
 from shardwright_operator.decide.decision import Decision, Event, EventType, ResourceClaim, Write
-from shardwright_operator.decide.download import Download, decide_download, model_section
 from shardwright_operator.decide.fleet import Fleet, decide_fleet, possible_indices
 from shardwright_operator.decide.history import revision_deletes
+from shardwright_operator.decide.needs import Needs, find_needs
 from shardwright_operator.decide.obstacles import (
     UNDONE_SHOWN,
     conflicts,
@@ -34,10 +33,8 @@ from shardwright_operator.decide.target import DecideSettings
 from shardwright_operator.decide.transitions import arrivals, chat_refused, transition_events
 from shardwright_operator.observe.observed import Observed
 from shardwright_operator.observe.views import ResourceView
-from shardwright_operator.status.conditions import Condition
 from shardwright_operator.status.group import GroupState
 from shardwright_operator.status.report import Findings, Problem, status_of
-from shardwright_operator.status.verified import measured_section, plan_verified
 
 
 def decide(observed: Observed, now: datetime, settings: DecideSettings) -> Decision:
@@ -48,17 +45,15 @@ def decide(observed: Observed, now: datetime, settings: DecideSettings) -> Decis
     course = find_course(observed, resource, settings)
     target, most, found = course.target.revision, course.wishes.most_groups, observed
     groups = possible_indices(found, most)
-    observed = replace(found, notes=notes_that_matter(found, target, groups))
+    observed = _with_notes(course, found, groups)
     if target is None:
         return _with_retries(_report(_findings(course, observed, now), now), observed, now)
-    needs = _needs(course, target, observed, now)
+    needs = find_needs(course, target, observed, now, check_image=settings.check_image)
     # A group may be made beside ones that are about to leave. Its refused children were written again and
     # again, and no status told of them (seen in a namespace that was deleted during a rollout).
-    besides = replace(
-        found, notes=notes_that_matter(found, target, possible_indices(found, most, beside=True))
-    )
+    besides = _with_notes(course, found, possible_indices(found, most, beside=True))
     fleet, scene, progress = _fleet(_scene(course, target, needs, besides, now), course.wishes)
-    observed = replace(found, notes=notes_that_matter(found, target, groups | fleet.staying.keys()))
+    observed = _with_notes(course, found, groups | fleet.staying.keys())
     findings = _findings(course, observed, now)
     steps = (*fleet.staying.values(), *fleet.going.values())
     states = tuple(step.state for step in steps)
@@ -69,7 +64,7 @@ def decide(observed: Observed, now: datetime, settings: DecideSettings) -> Decis
             *findings.problems,
             *_held_up_by(needs.placing, states),
             *claim.held_back(needs.claim, states),
-            *needs.download_problem,
+            *needs.file_problems,
             *_problems(progress),
         ),
         holdup=fleet.holdup,
@@ -79,41 +74,19 @@ def decide(observed: Observed, now: datetime, settings: DecideSettings) -> Decis
     if any(problem.reason is Reason.NAME_CONFLICT for problem in findings.problems):
         held_up = _report(findings, now, _halves(steps))
         return _with_retries(_cleared(held_up, observed, course.resource, now), observed, now)
-    stages = _stages(course, scene, fleet, needs.download)
-    look_again_s = [s for s in (progress.due_in_s, LOOK_AGAIN_S if fleet.holdup else None) if s is not None]
+    stages = _stages(course, scene, fleet, needs)
+    times = (progress.due_in_s, LOOK_AGAIN_S if fleet.holdup else None, needs.look_again_s)
+    look_again_s = [s for s in times if s is not None]
     decision = _report(findings, now, stages, steps, _network_warnings(course))
     decision = replace(_sooner(decision, look_again_s), starts=scene.admission.starts)
     return _with_retries(decision, observed, now)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Needs:
-    """What a group needs besides its GPUs, and what its engine says of itself."""
-
-    placing: Problem | None
-    """Why no scheduler could place it: that of the spec is not there, or the pods' priority."""
-    claim: Problem | None
-    """Why the claim that holds the model, or is to hold it, cannot be mounted."""
-    download: Download | None
-    conditions: tuple[Condition, ...]
-    sections: Mapping[str, Any]
-
-    @property
-    def download_problem(self) -> tuple[Problem, ...]:
-        """Why the model is not there yet, if it is to be downloaded."""
-        problem = self.download.problem if self.download is not None else None
-        return () if problem is None else (problem,)
-
-    @property
-    def gate(self) -> Problem | None:
-        """Why no group may start with the target yet; without its claim a download tells less."""
-        found = (self.placing, self.claim, *self.download_problem)
-        return next((problem for problem in found if problem is not None), None)
-
-    @property
-    def holds(self) -> bool:
-        """Whether a group that comes back comes to what it ran before: that needs nothing of this."""
-        return self.placing is not None or bool(self.download_problem)
+def _with_notes(course: Course, observed: Observed, groups: AbstractSet[int]) -> Observed:
+    """What was observed, with the notes that matter to these groups."""
+    target = course.target.revision
+    notes = notes_that_matter(observed, target, groups, started=course.has_started)
+    return replace(observed, notes=notes)
 
 
 def _findings(course: Course, observed: Observed, now: datetime) -> Findings:
@@ -132,21 +105,7 @@ def _findings(course: Course, observed: Observed, now: datetime) -> Findings:
     )
 
 
-def _needs(course: Course, target: Revision, observed: Observed, now: datetime) -> _Needs:
-    resource, spec = course.resource, course.spec
-    measured = measured_section(resource.status.get("measured"), observed.measurement, target)
-    download = decide_download(observed, course.owner, target, now, retry=resource.retry)
-    asked = spec if course.target.verdict.accepted else None
-    return _Needs(
-        placing=_gang_problem(observed, target) or _priority_problem(observed, asked),
-        claim=None if asked is None else claim.claim_problem(asked, target.plan, observed.claim),
-        download=download,
-        conditions=tuple(_verdicts(target, download, measured)),
-        sections={**model_section(spec, download), **({"measured": measured} if measured else {})},
-    )
-
-
-def _scene(course: Course, target: Revision, needs: _Needs, observed: Observed, now: datetime) -> Scene:
+def _scene(course: Course, target: Revision, needs: Needs, observed: Observed, now: datetime) -> Scene:
     wishes, history = course.wishes, course.history
     return Scene(
         observed=observed,
@@ -184,29 +143,6 @@ def _problems(progress: Progress) -> tuple[Problem, ...]:
     return (Problem(reason=reason, message=f"{progress.message}; {remedy}", stalled=True),)
 
 
-def _gang_problem(observed: Observed, target: Revision) -> Problem | None:
-    """Why the target's groups cannot be placed by the scheduler that the spec asks for."""
-    why = None if target.gang is None else observed.gang_obstacles.get(target.gang.gang)
-    if target.gang is None or why is None:
-        return None
-    message = f"spec.scheduling.gang is {target.gang.gang}, but {why}"
-    return Problem(reason=Reason.GANG_UNAVAILABLE, message=message, stalled=True)
-
-
-def _priority_problem(observed: Observed, spec: ModelDeploymentSpec | None) -> Problem | None:
-    """The PriorityClass for which pods would be refused; their set's controller says so in Events only."""
-    name = None if spec is None else spec.scheduling.priority_class_name
-    if not observed.priorities.lacks(name):
-        return None
-    error = SpecError(
-        field="spec.scheduling.priorityClassName",
-        value=name,
-        limit="the cluster has no such PriorityClass",
-        remedy=f"create it, or name one of: {', '.join(observed.priorities.values)}",
-    )
-    return Problem(reason=Reason.INVALID_SPEC, message=str(error), stalled=True)
-
-
 def _held_up_by(problem: Problem | None, groups: Iterable[GroupState]) -> tuple[Problem, ...]:
     """The problem, if a group is held up by it: those that serve already are not."""
     serve = all(group.available and group.current for group in groups)
@@ -231,11 +167,10 @@ def _halves(steps: Iterable[GroupStep]) -> tuple[tuple[Write, ...], ...]:
     return (writes,) if writes else ()
 
 
-def _stages(
-    course: Course, scene: Scene, fleet: Fleet, download: Download | None
-) -> tuple[tuple[Write, ...], ...]:
+def _stages(course: Course, scene: Scene, fleet: Fleet, needs: Needs) -> tuple[tuple[Write, ...], ...]:
     """The writes in an order that is safe to be cut anywhere: records first, deletions last."""
-    wishes = course.wishes
+    wishes, references, download = course.wishes, needs.references, needs.download
+    checks = () if references is None else (references.job,)
     revision = scene.write(to_manifest(scene.target, scene.owner)) if course.target.is_new else None
     members = {index: step.state.members for index, step in fleet.staying.items()}
     steps = (*fleet.staying.values(), *fleet.going.values())
@@ -247,6 +182,7 @@ def _stages(
         (revision,),
         (
             *shared_writes(scene, wishes.network, members),
+            *((references.write,) if references is not None else ()),
             *((download.write, download.delete) if download is not None else ()),
         ),
         (step.leader for step in lowered),
@@ -258,22 +194,12 @@ def _stages(
         (step.worker for step in others),
         (
             *(delete for step in steps for delete in step.deletes),
-            *child_deletes(scene, (*fleet.staying, *fleet.going)),
+            *child_deletes(scene, (*fleet.staying, *fleet.going), checks),
             *revision_deletes(scene, course.history, kept=wishes.rollout.revisions_kept),
         ),
     ]
     kept = (tuple(write for write in stage if write is not None) for stage in stages)
     return tuple(stage for stage in kept if stage)
-
-
-def _verdicts(
-    revision: Revision, download: Download | None, measured: Mapping[str, Any] | None
-) -> Iterator[Condition]:
-    """Conditions that only some resources have."""
-    if download is not None:
-        yield download.condition
-    if measured is not None:
-        yield plan_verified(revision.plan, measured)
 
 
 def _network_warnings(course: Course) -> tuple[Event, ...]:

@@ -34,6 +34,11 @@ class History:
         ]
         return max(others, key=lambda revision: revision.number, default=target)
 
+    def has_started(self, revision: Revision) -> bool:
+        """Whether sets stand that were made from the same pods as this revision's."""
+        used = (self.readable[name].pods_hash for name in self.used & self.readable.keys())
+        return revision.name in self.used or revision.pods_hash in used
+
 
 def read_history(observed: Observed, owner_uid: str) -> History:
     """The revisions that the resource owns."""

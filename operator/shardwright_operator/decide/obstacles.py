@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 
 from shardwright_operator.api.constants import KIND, ConditionType, Reason
 from shardwright_operator.build.owner import Owner
+from shardwright_operator.build.references import check_name
 from shardwright_operator.build.revision import Revision
 from shardwright_operator.decide.children import attached_names, wanted_names
 from shardwright_operator.decide.decision import Delete
@@ -94,16 +95,18 @@ def _told_since(resource: ResourceView, now: datetime) -> datetime:
 
 
 def notes_that_matter(
-    observed: Observed, target: Revision | None, groups: Iterable[int]
+    observed: Observed, target: Revision | None, groups: Iterable[int], *, started: bool
 ) -> dict[tuple[ChildKind, str], WriteNote]:
-    """Notes about children that are still wanted: the rest is past, after a scale-down for one."""
+    """Notes about children that are still wanted: the rest is past, after a scale-down for one.
+
+    Once a group of the target has ``started``, the check of what its pods name is past as well.
+    """
     if not observed.notes:
         return {}
     wanted = wanted_names(observed.key.name, groups)
     if target is not None:
-        wanted |= attached_names(
-            Owner(name=observed.key.name, namespace=observed.key.namespace, uid=""), target
-        )
+        owner = Owner(name=observed.key.name, namespace=observed.key.namespace, uid="")
+        wanted |= attached_names(owner, target) | (set() if started else {check_name(owner, target)})
     revision = target.name if target else ""
     return {
         place: note

@@ -49,6 +49,8 @@ class DecideSettings:
     """Address that engines listen on."""
     user_id: int | None = USER_ID
     """User and group of the engines; None leaves both to the cluster."""
+    check_image: str = ""
+    """Image of the pod that shows whether Secrets and ConfigMaps are there; empty: nobody looks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ import json
 import re
 import time
 import uuid
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,7 +54,7 @@ class Topology:
         return " x ".join([*words, *(["EP"] if self.expert else [])])
 
 
-def spec(model: Model, topology: Topology, /, **changes: Any) -> Json:
+def spec(model: Model, topology: Topology, /, *, environment: Sequence[Json] = (), **changes: Any) -> Json:
     """What a user would write for this model, with what an engine without GPUs needs besides."""
     variables = {
         "CPU_RANKS_PER_POD": str(topology.ranks_per_node),
@@ -86,7 +86,7 @@ def spec(model: Model, topology: Topology, /, **changes: Any) -> Json:
         "engine": {
             "extraArgs": ["--enforce-eager"],
             "maxNumSeqs": 8,
-            "env": [{"name": name, "value": value} for name, value in variables.items()],
+            "env": [*({"name": name, "value": value} for name, value in variables.items()), *environment],
             # The nodes have no more than this machine's cores, and several of them have the same.
             "resources": {"requests": {"cpu": "100m", "memory": "1Gi"}, "limits": {"memory": "6Gi"}},
         },
@@ -255,7 +255,7 @@ class Live:
     ) -> Iterator[LiveDeployment]:
         """A deployment that is there while the block runs; ``changes`` replace fields of its spec.
 
-        ``cache`` is an empty folder to which it may download.
+        ``cache`` is an empty folder to download to, ``environment`` are more variables of the engine.
         """
         api, models = self._api, self._models
         namespace = f"live-{uuid.uuid4().hex[:6]}"

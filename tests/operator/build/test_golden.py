@@ -28,6 +28,7 @@ from shardwright_operator.build.network import group_network
 from shardwright_operator.build.network_policy import download_policy, network_policy
 from shardwright_operator.build.owner import Manifest, Owner
 from shardwright_operator.build.pool import PoolSelection
+from shardwright_operator.build.references import reference_check
 from shardwright_operator.build.revision import Revision, named, to_manifest
 from shardwright_operator.build.service import client_service, ranks_service
 from shardwright_operator.build.stateful_set import leader_set, worker_set
@@ -107,6 +108,19 @@ CACHED = {
     "storage": {"modelCache": {"claimName": "models"}},
 }
 
+NAMED = {
+    "model": {
+        "name": LLAMA_405B,
+        "source": {"huggingFace": {"tokenSecretRef": {"name": "hub"}}},
+        "chatTemplateRef": {"name": "templates", "key": "llama.jinja"},
+    },
+    "engine": {
+        "apiKeySecretRef": {"name": "llama-key", "key": "key"},
+        "imagePullSecrets": [{"name": "mirror"}],
+    },
+    "scheduling": {"tolerations": [{"key": "dedicated", "operator": "Exists"}]},
+}
+
 PROFILES = [
     pytest.param("auto", {}, id="auto"),
     pytest.param("tcp", {"profile": "tcp", "socketInterface": "eth1"}, id="tcp"),
@@ -164,6 +178,16 @@ def test_group_is_as_reviewed(
     for manifest in manifests:
         MODELS[manifest["kind"]].model_validate(manifest)
     check(name, manifests)
+
+
+def test_check_of_references_is_as_reviewed(
+    owner: Owner, pool: PoolSelection, two_nodes: Plan, make_revision: Callable[..., Revision]
+) -> None:
+    revision = make_revision(NAMED, two_nodes, owner, pool)
+    job = reference_check(owner, revision, "registry.example/shardwright:1.0.0")
+    assert job is not None
+    V1Job.model_validate(job)
+    check("references", [job])
 
 
 @pytest.mark.parametrize(("name", "network"), PROFILES)

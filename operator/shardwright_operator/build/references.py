@@ -1,0 +1,124 @@
+"""The Job that shows whether the Secrets and ConfigMaps are there that a group's pods name.
+
+A pod that names a Secret which does not exist is bound to its node and holds its GPUs for as long as nobody
+makes it. The operator cannot look, for it has no right to read Secrets and is to have none. A kubelet can: it
+starts no container whose environment it cannot resolve, and says what is missing. So a pod without a GPU,
+from a small image, is given the same references first. Everything in it comes from the groups' templates: it
+runs with their rights, and older revisions need nothing more in their records.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from shardwright_operator.api import names
+from shardwright_operator.api.constants import GPU_RESOURCE, Label
+from shardwright_operator.build.digest import digest
+from shardwright_operator.build.launcher import VOLUME as LAUNCHER_VOLUME
+from shardwright_operator.build.owner import Manifest, Owner, labels, metadata
+from shardwright_operator.build.revision import Revision
+
+CONTAINER = "check"
+COMPONENT = "reference-check"
+PROGRAM = "true"
+"""It reads nothing of what it is given, and every image with a C library has it."""
+
+_KEYS = ("secretKeyRef", "configMapKeyRef")
+
+
+def references(revision: Revision) -> list[Manifest]:
+    """What must be there for the pods of a revision to start, each once: as ``valueFrom`` of a variable.
+
+    A key that a volume takes from a ConfigMap counts as well. What is optional does not, nor does the
+    launcher's ConfigMap, which the operator writes itself.
+    """
+    found: dict[str, Manifest] = {}
+    for template in (revision.leader_template, revision.worker_template or {}):
+        for reference in _named_by(template.get("spec", {})):
+            found.setdefault(digest(reference), reference)
+    return list(found.values())
+
+
+def reference_check(owner: Owner, revision: Revision, image: str) -> Manifest | None:
+    """The Job for a revision, in the operator's ``image``; None for pods that name nothing."""
+    wanted = references(revision)
+    if not wanted:
+        return None
+    group = revision.leader_template["spec"]
+    meshless = "sidecar.istio.io/inject"
+    meta = metadata(owner, check_name(owner, revision))
+    meta["labels"][Label.COMPONENT] = COMPONENT
+    pod: Manifest = {
+        "restartPolicy": "Never",
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "securityContext": group["securityContext"],
+        "containers": [_container(wanted, image)],
+        **_placement(group),
+    }
+    if "imagePullSecrets" in group:
+        pod["imagePullSecrets"] = group["imagePullSecrets"]
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": meta,
+        "spec": {
+            "backoffLimit": 0,
+            "template": {
+                "metadata": {
+                    "labels": {**labels(owner), Label.COMPONENT: COMPONENT, meshless: "false"},
+                    "annotations": {"linkerd.io/inject": "disabled", meshless: "false"},
+                },
+                "spec": pod,
+            },
+        },
+    }
+
+
+def check_name(owner: Owner, revision: Revision) -> str:
+    """Name of the Job for a revision: by what the pods name, and by nothing else."""
+    return names.reference_check(owner.name, digest(references(revision)))
+
+
+def _named_by(pod: Mapping[str, Any]) -> Iterator[Manifest]:
+    for container in (*pod.get("initContainers", ()), *pod.get("containers", ())):
+        for variable in container.get("env", ()):
+            source = variable.get("valueFrom") or {}
+            for key in _KEYS:
+                if key in source and not source[key].get("optional"):
+                    yield {key: source[key]}
+    for volume in pod.get("volumes", ()):
+        config = volume.get("configMap")
+        if config is None or volume["name"] == LAUNCHER_VOLUME or config.get("optional"):
+            continue
+        for item in config.get("items", ()):
+            yield {"configMapKeyRef": {"name": config["name"], "key": item["key"]}}
+
+
+def _container(wanted: list[Manifest], image: str) -> Manifest:
+    return {
+        "name": CONTAINER,
+        "image": image,
+        "command": [PROGRAM],
+        "env": [{"name": f"REFERENCE_{i}", "valueFrom": source} for i, source in enumerate(wanted)],
+        "resources": {
+            "requests": {"cpu": "10m", "memory": "16Mi", "ephemeral-storage": "1Mi"},
+            "limits": {"cpu": "100m", "memory": "64Mi", "ephemeral-storage": "16Mi"},
+        },
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+    }
+
+
+def _placement(group: Mapping[str, Any]) -> Manifest:
+    """Any node will do: rather one without GPUs, whose image store is not the busy one."""
+    term = {"matchExpressions": [{"key": "nvidia.com/gpu.present", "operator": "DoesNotExist"}]}
+    tolerations: list[Manifest] = [{"key": GPU_RESOURCE, "operator": "Exists"}]
+    tolerations += [t for t in group.get("tolerations", ()) if t not in tolerations]
+    preferred = [{"weight": 100, "preference": term}]
+    return {
+        "tolerations": tolerations,
+        "affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}},
+    }
