@@ -48,5 +48,5 @@ def test_the_answer_comes_before_the_sets_and_its_job_goes_with_the_start(
 
     assert cluster.audit_log is not None
     seen = list(read_audit(cluster.audit_log, user=account.user, since=began, namespace=namespace))
-    asked, made = first_time(seen, "patch", "jobs"), first_time(seen, "patch", "statefulsets")
+    asked, made = first_time(seen, "create", "jobs"), first_time(seen, "patch", "statefulsets")
     assert asked < made < first_time(seen, "delete", "jobs")
