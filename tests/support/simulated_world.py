@@ -19,6 +19,7 @@ from shardwright_operator.decide.decision import (
     ResourceClaim,
     SetClaim,
 )
+from shardwright_operator.observe.conditions import condition_of
 from shardwright_operator.observe.store import Store
 from shardwright_operator.observe.views import ClaimView, Key
 from simulated_cluster import NAMESPACE, SimulatedCluster
@@ -93,9 +94,11 @@ class SimulatedWorld(SimulatedCluster):
         return self.objects[KIND, name]
 
     def condition(self, type_: str, name: str = "") -> tuple[str, str] | None:
-        status = self.resource_named(name or self.key.name)["status"]
-        found = next((c for c in status.get("conditions", ()) if c["type"] == type_), None)
-        return None if found is None else (found["status"], found["reason"])
+        found = condition_of(self.resource_named(name or self.key.name)["status"], type_)
+        return (found["status"], found["reason"]) if found else None
+
+    def message(self, type_: str, name: str = "") -> str:
+        return str(condition_of(self.resource_named(name or self.key.name)["status"], type_)["message"])
 
     def edit(self, change: Callable[[dict[str, Any]], None], *, name: str = "") -> None:
         resource = self.resource_named(name or self.key.name)
@@ -194,6 +197,13 @@ class SimulatedWorld(SimulatedCluster):
                     return
                 self.now += timedelta(seconds=min(waits))
         raise AssertionError(f"still moving: {self.status}")
+
+    def settled(self) -> "SimulatedWorld":
+        """It, when nothing moves any more, with no memory of what was written or made on the way."""
+        self.settle()
+        self.writes.clear()
+        self.trace.clear()
+        return self
 
     def step(self, *, check: Callable[[], None] | None = None) -> list[Decision]:
         """Everybody moves once."""

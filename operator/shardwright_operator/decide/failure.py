@@ -147,25 +147,20 @@ def _lost(rank: int, uid: str, last_sight: PodView | None, *, successor: PodView
 
 
 def _leaving(pod: PodView) -> Failure:
-    cause = cause_of(pod)
     how = "is terminating" if pod.deleting else f"ended as {pod.phase}"
-    return Failure(
-        reason=cause.reason,
-        message=f"rank {pod.node_rank} ({pod.name}) {how}{cause.detail}",
-        node_rank=pod.node_rank,
-        pod=pod.name,
-        node=pod.node,
-        pod_uid=pod.uid,
-        exit=pod.last_exit,
-    )
+    return _seen(pod, cause_of(pod), f"rank {pod.node_rank} ({pod.name}) {how}")
 
 
 def _restarted(pod: PodView) -> Failure:
-    cause = cause_of(pod, otherwise=Reason.CONTAINER_RESTARTED)
     how = "restarted in place" if pod.restarts else "ended"
+    cause = cause_of(pod, otherwise=Reason.CONTAINER_RESTARTED)
+    return _seen(pod, cause, f"a container of rank {pod.node_rank} ({pod.name}) {how}")
+
+
+def _seen(pod: PodView, cause: Cause, what: str) -> Failure:
     return Failure(
         reason=cause.reason,
-        message=f"a container of rank {pod.node_rank} ({pod.name}) {how}{cause.detail}",
+        message=f"{what}{cause.detail}",
         node_rank=pod.node_rank,
         pod=pod.name,
         node=pod.node,

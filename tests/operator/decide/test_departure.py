@@ -15,7 +15,7 @@ def test_reconciling_until_the_last_pod_of_the_others_is_gone(replicas: int, rea
     world.settle()
     world.edit(lambda spec: spec.update(replicas=replicas))
     world.step()
-    found = {c["type"]: (c["status"], c["reason"]) for c in world.status["conditions"]}
-    assert (found["Ready"], found["Reconciling"]) == (("True", ready), ("True", "ScalingDown"))
+    assert world.condition("Ready") == ("True", ready)
+    assert world.condition("Reconciling") == ("True", "ScalingDown")
     world.settle()
-    assert "Reconciling" not in {c["type"] for c in world.status["conditions"]}
+    assert world.condition("Reconciling") is None

@@ -10,6 +10,7 @@ from shardwright_operator.apply.notes import WriteLedger
 from shardwright_operator.decide import decide
 from shardwright_operator.decide.decision import Apply, Decision
 from shardwright_operator.decide.drift import body_digest
+from shardwright_operator.observe.conditions import condition_of
 from shardwright_operator.observe.views import ChildKind, WriteNote
 from simulated_world import SimulatedWorld
 
@@ -23,11 +24,7 @@ SETS = ["llama-0-leader", "llama-0-worker"]
 
 @pytest.fixture
 def world() -> SimulatedWorld:
-    settled = SimulatedWorld(LLAMA_405B)
-    settled.settle()
-    settled.writes.clear()
-    settled.trace.clear()
-    return settled
+    return SimulatedWorld(LLAMA_405B).settled()
 
 
 @pytest.mark.parametrize("label", [Label.MANAGED_BY, Label.DEPLOYMENT, Label.GROUP_INDEX, Label.ROLE])
@@ -157,8 +154,7 @@ def with_note(world: SimulatedWorld, note: WriteNote) -> Decision:
 
 
 def overridden(decision: Decision) -> str | None:
-    conditions = (decision.status or {}).get("conditions", ())
-    return next((c["message"] for c in conditions if c["type"] == "FieldsOverridden"), None)
+    return condition_of(decision.status or {}, "FieldsOverridden").get("message")
 
 
 def test_a_field_that_the_server_alters_is_told_once_and_left(world: SimulatedWorld) -> None:

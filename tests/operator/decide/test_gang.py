@@ -8,6 +8,7 @@ import pytest
 from invariants import Invariants
 from shardwright_operator.api.gang import GANG_APIS, Gang
 from shardwright_operator.decide.admission import RELEASE_S
+from shardwright_operator.observe.conditions import condition_of
 from shardwright_operator.observe.views import Key
 from simulated_world import NAMESPACE, SimulatedWorld
 
@@ -172,10 +173,10 @@ def test_the_object_goes_with_its_group() -> None:
 def test_a_scheduler_that_is_not_there_is_one_clear_condition() -> None:
     world = SimulatedWorld({**LLAMA_405B, **BY_KUBERNETES}, gang_obstacles=ABSENT)
     world.settle()
-    conditions = {c["type"]: c for c in world.status["conditions"]}
     message = "spec.scheduling.gang is Kubernetes, but the cluster does not serve PodGroup: turn it on"
     for type_ in ("Ready", "Stalled"):
-        assert (conditions[type_]["reason"], conditions[type_]["message"]) == ("GangUnavailable", message)
+        found = condition_of(world.status, type_)
+        assert (found["reason"], found["message"]) == ("GangUnavailable", message)
     assert world.of_kind("StatefulSet") == {}
     world.writes.clear()
     world.settle()

@@ -20,20 +20,12 @@ LLAMA_8B: dict[str, Any] = {"model": {"name": "meta-llama/Llama-3.1-8B-Instruct"
 
 @pytest.fixture
 def world() -> SimulatedWorld:
-    settled = SimulatedWorld(LLAMA_405B)
-    settled.settle()
-    settled.writes.clear()
-    settled.trace.clear()
-    return settled
+    return SimulatedWorld(LLAMA_405B).settled()
 
 
 @pytest.fixture
 def small() -> SimulatedWorld:
-    settled = SimulatedWorld(LLAMA_8B)
-    settled.settle()
-    settled.writes.clear()
-    settled.trace.clear()
-    return settled
+    return SimulatedWorld(LLAMA_8B).settled()
 
 
 def test_a_new_resource_gets_its_children_records_first() -> None:
@@ -85,7 +77,7 @@ def test_events_of_a_start_tell_of_the_plan_and_its_prospect(
     world = SimulatedWorld({**LLAMA_405B, "slo": slo})
     world.settle()
     assert [(event.type, event.reason) for event in world.events] == told
-    prospect = next(c["message"] for c in world.status["conditions"] if c["type"] == "SLOPredicted")
+    prospect = world.message("SLOPredicted")
     assert [event.reason for event in world.events if prospect in event.message] == [told[-2][1]]
 
 

@@ -73,10 +73,9 @@ def test_without_a_free_block_the_spec_is_refused(monkeypatch: pytest.MonkeyPatc
     world.add_resource("other", LLAMA_8B)
     world.settle()
     assert world.condition("Stalled", "other") == ("True", "InvalidSpec")
-    (message,) = [
-        c["message"] for c in world.resource_named("other")["status"]["conditions"] if c["type"] == "Stalled"
-    ]
-    assert message.startswith("spec.network.hostNetwork is true, but all 1 blocks of host ports")
+    assert world.message("Stalled", "other").startswith(
+        "spec.network.hostNetwork is true, but all 1 blocks of host ports"
+    )
     assert ("StatefulSet", "other-0-leader") not in world.objects
 
 

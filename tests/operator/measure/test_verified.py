@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from shardwright_operator.observe.conditions import condition_of
 from shardwright_operator.observe.measurement import Load, Measurement
 from shardwright_operator.status.verified import measured_section, plan_verified
 from simulated_world import SimulatedWorld
@@ -56,7 +57,7 @@ def under_load(world: SimulatedWorld, **changed: Any) -> Load:
 def told(world: SimulatedWorld, found: Measurement) -> tuple[str, str, str]:
     world.store.measured(world.key, found)
     world.reconcile()
-    (condition,) = [c for c in world.status["conditions"] if c["type"] == "PlanVerified"]
+    condition = condition_of(world.status, "PlanVerified")
     return condition["status"], condition["reason"], condition["message"]
 
 
