@@ -30,6 +30,8 @@ _EMBEDDING = frozenset({"embed_tokens", "wte", "word_embeddings", "tok_embedding
 _HEAD = frozenset({"lm_head", "output", "embed_out"})
 _BESIDE = ("vision", "visual", "audio", "multi_modal", "mm_", "image", "vit", "patch_merger", "embed_vision")
 _MOST_ELEMENTS = 2**60
+_NOWHERE = ("nowhere", 0)
+"""Of tensors that count in the sum of all alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,9 +60,8 @@ class Bulk:
 class TensorBytes:
     """A checkpoint's tensors by their place in the model.
 
-    ``layers`` are the decoder layers without their routed experts, which stand in ``experts``; ``unloaded``
-    are those beyond the last layer (multi-token prediction). Where only the size of the whole is known, from
-    an index without its files, ``total_bytes`` has it and all else is empty.
+    ``layers`` are the decoder layers without their routed experts, which stand in ``experts``. Where only the
+    size of the whole is known, from an index without its files, ``total_bytes`` has it and all else is empty.
     """
 
     layers: tuple[Bulk, ...] = ()
@@ -68,7 +69,6 @@ class TensorBytes:
     embedding: Bulk = Bulk()
     head: Bulk = Bulk()
     tower: Bulk = Bulk()
-    unloaded: Bulk = Bulk()
     total_bytes: int = 0
 
     @property
@@ -98,7 +98,6 @@ def tensor_bytes(tensors: Iterable[Tensor], layers: int) -> TensorBytes:
         embedding=found.get(("embedding", 0), nothing),
         head=found.get(("head", 0), nothing),
         tower=found.get(("tower", 0), nothing),
-        unloaded=found.get(("unloaded", 0), nothing),
         total_bytes=total,
     )
 
@@ -134,18 +133,19 @@ def _place(name: str, layers: int) -> tuple[str, int]:
     if any(part.startswith(_BESIDE) for part in parts):
         return "tower", 0
     if any(part == "mtp" or part.startswith("mtp_") for part in parts):
-        return "unloaded", 0
+        return _NOWHERE
     found = _LAYER.search(name)
     if found is not None:
         index = int(found.group(1))
         if index >= layers:
-            return "unloaded", 0
+            # Multi-token prediction again, as DeepSeek stores it: it is not loaded.
+            return _NOWHERE
         return ("experts" if "experts" in parts else "layer"), index
     if _EMBEDDING & set(parts):
         return "embedding", 0
     if parts[0] in _HEAD or "lm_head" in parts:
         return "head", 0
-    return "rest", 0
+    return _NOWHERE
 
 
 def _is_scale(name: str) -> bool:

@@ -24,8 +24,6 @@ local_only = pytest.mark.skipif(
     reason="starts control planes of its own, or asks for the local one's set-up",
 )
 
-Nodes = Callable[..., tuple[str, ...]]
-
 
 @local_only
 def test_server_says_the_version_that_go_mod_pins(kubectl: Callable[..., str]) -> None:

@@ -145,9 +145,7 @@ def test_orphans_are_named_and_never_adopted(
     assert {child["metadata"]["uid"] for child in again.children()}.isdisjoint(before)
 
 
-def test_scaling_down_removes_the_groups_beyond(
-    api: Client, namespace: str, gpu_nodes: Nodes, llama: Deployed
-) -> None:
+def test_scaling_down_removes_the_groups_beyond(gpu_nodes: Nodes, llama: Deployed) -> None:
     gpu_nodes("H100-SXM-80GB", 2)
     llama.edit(replicas=2)
     llama.wait_ready()

@@ -212,7 +212,7 @@ def test_a_group_that_breaks_comes_back_with_an_object_of_its_own_and_both_go_wi
 
 
 def test_a_group_is_packed_into_the_one_rack_that_holds_all_of_it(
-    cluster: Cluster, api: Client, namespace: str, gpu_nodes: Nodes, start: Start
+    api: Client, namespace: str, gpu_nodes: Nodes, start: Start
 ) -> None:
     # Emptier racks come first where pods are placed one by one: the first pod would go to a rack of one node.
     small = [gpu_nodes("H100-SXM-80GB", 1, labels={RACK: f"small-{i}"})[0] for i in range(3)]

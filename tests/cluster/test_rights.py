@@ -223,7 +223,7 @@ def test_rendered_chart_applies_cleanly(
 
 
 def test_operator_of_an_applied_chart_is_let_in(
-    cluster: Cluster, api: Client, namespace: str, gpu_nodes: Nodes, kubectl: Callable[..., str]
+    cluster: Cluster, namespace: str, gpu_nodes: Nodes, kubectl: Callable[..., str]
 ) -> None:
     gpu_nodes(None, 1)
     text = cluster.helm("template", "sw", str(CHART), "--namespace", namespace, "--set", "crds.enabled=false")

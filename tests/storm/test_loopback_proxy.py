@@ -74,7 +74,7 @@ def test_in_fair_weather_all_is_passed_on_unpacked(proxy: LoopbackProxy, asked: 
         pytest.param(lambda proxy: proxy.lose_answers(60), {(0, ""), (200, "")}, "all", id="answers lost"),
     ],
 )
-def test_faults(
+def test_a_fault_is_what_clients_meet_and_what_reaches_the_server(
     proxy: LoopbackProxy,
     asked: list[str],
     begin: Callable[[LoopbackProxy], None],

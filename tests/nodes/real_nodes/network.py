@@ -16,7 +16,6 @@ CLONE_NEWNET = 0x40000000
 BRIDGE = "nodes"
 GATEWAY = "10.89.0.1"
 """The tests' own address on the bridge, where nodes reach the API server and DNS."""
-NODE_NETWORK = "10.89.0.0/24"
 POD_NETWORK = "10.88.0.0/16"
 COMMAND_TIMEOUT_S = 120.0
 

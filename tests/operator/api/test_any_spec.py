@@ -59,7 +59,7 @@ def _answer(raw: object) -> str:
 
 
 @given(json_values)
-def test_any_document(document: Any) -> None:
+def test_any_document_is_taken_or_refused_in_words(document: Any) -> None:
     try:
         parse_manifest(document)
     except SpecError:

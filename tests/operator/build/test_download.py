@@ -141,7 +141,7 @@ def test_a_reference_has_a_folder_of_its_own_and_none_within_anothers(owner: Own
     assert words[-1] == "/models/hub/meta-llama/Llama-3.1-405B-Instruct/refs=pr=3"
 
 
-def test_names_fit(owner: Owner) -> None:
+def test_the_job_of_the_longest_name_has_a_name_that_fits() -> None:
     longest = Owner(name="n" * 40, namespace="x", uid="y")
     assert len(job_name(longest, made(longest, CACHED))) <= 63
 

@@ -120,7 +120,7 @@ def test_host_network_with_both_interfaces_in_the_users_environment(two_nodes: P
         ),
     ],
 )
-def test_refused(
+def test_a_network_that_cannot_work_is_refused_by_its_field(
     network: dict[str, object],
     env: list[dict[str, str]] | None,
     field: str,

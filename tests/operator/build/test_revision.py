@@ -68,6 +68,8 @@ def test_field_of_a_newer_plan_is_dropped(revision: Revision, owner: Owner) -> N
         pytest.param({"format": 1, "plan": {}}, id="plan without sizes"),
     ],
 )
-def test_unreadable(data: dict[str, object], revision: Revision, owner: Owner) -> None:
+def test_a_revision_that_cannot_be_read_is_named(
+    data: dict[str, object], revision: Revision, owner: Owner
+) -> None:
     with pytest.raises(RevisionError, match=revision.name):
         from_manifest({**to_manifest(revision, owner), "data": data})

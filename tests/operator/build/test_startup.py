@@ -22,7 +22,7 @@ MODEL = {"model": {"name": "meta-llama/Llama-3.1-8B-Instruct"}}
         pytest.param(811_706_548_224, {"startupTimeout": "15m"}, 900, id="the user's word"),
     ],
 )
-def test_budget(
+def test_the_budget_grows_with_the_weights_and_the_users_word_wins(
     weights_bytes: int, recovery: dict[str, object], expected: int, make_plan: Callable[..., Plan]
 ) -> None:
     spec = parse_spec({**MODEL, "recovery": recovery})

@@ -99,7 +99,7 @@ def test_not_measured_yet(run: Run, cluster: dict[str, Any]) -> None:
     assert "Not measured yet." in run("explain", "llama").out
 
 
-def test_json(run: Run, cluster: dict[str, Any]) -> None:
+def test_json_has_the_measurement_beside_the_plan(run: Run, cluster: dict[str, Any]) -> None:
     cluster["status"]["measured"] = LOADED
     answer = json.loads(run("explain", "llama", "-o", "json").out)
 
@@ -131,7 +131,7 @@ def test_reason_that_is_a_sentence_ends_in_one_full_stop(run: Run, cluster: dict
     assert run("explain", "llama").err == "shardwright: llama has no plan: use 8, or leave it out.\n"
 
 
-def test_no_cluster(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+def test_a_kubeconfig_that_is_not_there_is_told_in_one_line(run: Run, tmp_path: Any) -> None:
     answer = run("explain", "llama", "--kubeconfig", str(tmp_path / "none"))
 
     assert answer.code == 2

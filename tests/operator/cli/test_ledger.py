@@ -119,7 +119,9 @@ def test_model_that_fits_nowhere_still_has_a_table(run: Run) -> None:
         pytest.param("--utilization", "high", "high is no positive number", id="word"),
     ],
 )
-def test_refusals(option: str, value: str, said: str, run: Run) -> None:
+def test_an_assumption_that_cannot_be_used_is_refused_in_one_line(
+    option: str, value: str, said: str, run: Run
+) -> None:
     answer = run("ledger", "--simple", "--model", "meta-llama/Llama-3.1-70B", option, value)
 
     assert (answer.code, answer.out) == (2, "")

@@ -13,7 +13,7 @@ Run = Callable[..., Any]
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
-def test_two_node_model(run: Run) -> None:
+def test_all_manifests_of_a_model_over_two_nodes(run: Run) -> None:
     answer = run("render", "-f", str(EXAMPLES / "llama-3.1-405b.yaml"))
 
     documents = list(yaml.safe_load_all(answer.out))

@@ -189,7 +189,9 @@ UNREADY: dict[str, Any] = {"ready_since": None}
         ),
     ],
 )
-def test_phases(pods: list[PodView], *, has_served: bool, phase: str, reason: str, text: str) -> None:
+def test_a_group_that_does_not_serve_says_where_it_stands(
+    pods: list[PodView], *, has_served: bool, phase: str, reason: str, text: str
+) -> None:
     members = max(2, len(pods)) if reason != "ModelNotFound" else 1
     state = waiting_state(
         Sight(
@@ -269,7 +271,7 @@ def test_images_that_are_not_known_to_differ(one: str, other: str) -> None:
         pytest.param({}, "MemberLost", id="nobody knows"),
     ],
 )
-def test_causes(fields: dict[str, Any], reason: str) -> None:
+def test_what_a_pod_shows_names_the_cause(fields: dict[str, Any], reason: str) -> None:
     assert cause_of(pod(1, **fields)).reason == reason
 
 

@@ -50,7 +50,7 @@ MODULES = sorted(Path(launcher.__file__).parent.glob("*.py"))
         ("INFO everything is fine", "Unknown"),
     ],
 )
-def test_cause(said: str, reason: str) -> None:
+def test_the_telling_line_names_the_cause(said: str, reason: str) -> None:
     assert cause_of(f"INFO first\n{said}\nINFO last") == reason
 
 
