@@ -4,7 +4,8 @@ The command line and the operator both come through here, so that a plan on a la
 differ in the pools they may use and in nothing else.
 """
 
-from difflib import get_close_matches
+from difflib import SequenceMatcher
+from functools import lru_cache
 
 from shardwright_operator.api.constants import Reason
 from shardwright_operator.api.engine_image import DEFAULT_IMAGE, engine_version
@@ -34,6 +35,9 @@ DECLARED_POOL = "declared"
 WITHOUT_WINDOWS = "--disable-hybrid-kv-cache-manager"
 """vLLM's argument by which layers with a window cache the whole sequence."""
 BYTES_PER_S_OF_GBPS = 1e9 / 8
+
+_ALIKE, _AS_GOOD, _MOST_SHOWN = 0.8, 0.02, 3
+"""How much two names have in common (0 to 1); of those that are alike the best are shown, up to so many."""
 
 _DEFAULT_LOAD = Workload()
 _DEFAULT_LEVEL = ServiceLevel()
@@ -169,10 +173,33 @@ def model_facts(spec: ModelDeploymentSpec) -> ModelFacts:
     return found
 
 
+@lru_cache(maxsize=64)
 def resembling(name: str) -> str:
-    """The catalogue's name that a mistyped one is most like, as a question in brackets; empty if none is."""
-    close = get_close_matches(name, model_names(), n=1, cutoff=0.8)
-    return f" ({close[0]}?)" if close else ""
+    """The catalogue's ids that an unknown name is most like, as a question in brackets; empty if none is.
+
+    Who leaves the owner out, or names another one, means the model of that name.
+    """
+    wanted, model = name.strip().lower(), _without_owner(name)
+    likeness: dict[str, float] = {}
+    for known in model_names():
+        alike = _alike(model, _without_owner(known))
+        likeness[known] = max(alike, _alike(wanted, known.lower())) if wanted != model else alike
+    best = max(likeness.values())
+    close = [known for known, alike in likeness.items() if alike >= max(_ALIKE, best - _AS_GOOD)]
+    shown = sorted(close, key=lambda known: (-likeness[known], known))[:_MOST_SHOWN]
+    return f" ({' or '.join(shown)}?)" if shown else ""
+
+
+def _without_owner(name: str) -> str:
+    return name.strip().lower().rpartition("/")[2]
+
+
+def _alike(one: str, other: str) -> float:
+    """From 0 to 1; 0 as well for what is clearly less than ``_ALIKE``."""
+    matcher = SequenceMatcher(None, one, other)
+    if matcher.real_quick_ratio() < _ALIKE or matcher.quick_ratio() < _ALIKE:
+        return 0.0
+    return matcher.ratio()
 
 
 def _about_config(error: PlanInputError) -> SpecError:

@@ -9,7 +9,7 @@ import yaml
 from shardwright_operator.api.constants import Reason
 from shardwright_operator.api.errors import SpecError
 from shardwright_operator.api.manifest import parse_manifest
-from shardwright_operator.api.plan_request import declared_pool, model_facts, plan_request
+from shardwright_operator.api.plan_request import declared_pool, model_facts, plan_request, resembling
 from shardwright_operator.api.v1alpha1 import parse_spec
 from shardwright_planner import (
     EngineOptions,
@@ -175,6 +175,27 @@ def test_unknown_gpu() -> None:
         declared_pool(spec(hardware={"gpu": "H1000", "gpusPerNode": 8, "maxNodes": 2}))
 
     assert (caught.value.field, caught.value.reason) == ("spec.hardware.gpu", Reason.UNKNOWN_GPU)
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        pytest.param("Qwen3-32B", " (Qwen/Qwen3-32B?)", id="the owner left out"),
+        pytest.param("llama-3.1-8b-instruct", f" ({MODEL}?)", id="the owner left out, in small letters"),
+        pytest.param("somebody/Qwen3-32B", " (Qwen/Qwen3-32B?)", id="another owner"),
+        pytest.param("Qwen3-33B", " (Qwen/Qwen3-32B?)", id="the owner left out, and mistyped"),
+        pytest.param(
+            "Meta-Llama-3.1-8B",
+            " (NousResearch/Meta-Llama-3.1-8B or meta-llama/Meta-Llama-3.1-8B?)",
+            id="of two owners",
+        ),
+        pytest.param("llama", "", id="too little to go by"),
+        pytest.param("nobody/knows", "", id="like nothing"),
+    ],
+)
+def test_an_unknown_name_is_answered_with_the_closest_ids(name: str, told: str) -> None:
+    # For Qwen3-32B there was none, and for Llama-3.1-405B-Instruct another one's quantized model.
+    assert resembling(name) == told
 
 
 def test_unknown_model_names_the_three_ways_and_a_close_one() -> None:
