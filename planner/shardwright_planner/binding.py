@@ -91,7 +91,9 @@ def _loads(plan: Plan) -> Iterator[Load]:
     )
     for name, high, goal in latency_goals(plan):
         scale = time_scale(high, goal)
-        yield Load(name=name, share=high / goal, text=f"up to {scale.text(high)} of {scale.text(goal)}")
+        yield Load(
+            name=name, share=high / goal, text=f"up to {scale.text(high)} where {scale.text(goal)} is wanted"
+        )
 
 
 def _step_text(below: Alternative) -> str:

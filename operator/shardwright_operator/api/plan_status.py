@@ -17,11 +17,18 @@ from shardwright_planner.wording import alternative_text, count_text
 
 Line = Annotated[str, Field(max_length=768)]
 
-_VERDICTS = {True: ", meets", False: ", misses", None: ", fits"}
-"""After the nodes of a candidate that fits: whether it meets the service level, where that was asked."""
+_VERDICTS = {True: ", meets the SLO", False: ", misses the SLO", None: ", latency not predicted"}
+"""After the nodes of a candidate that fits. Where no service level was given, none can be missed: then the
+word for that is left out."""
+_EARLIER_VERDICTS = {", meets": True, ", misses": False, ", fits": None}
+"""Of operators that did not say what is met."""
+_VERDICT_OF = {text: met for met, text in _VERDICTS.items()} | _EARLIER_VERDICTS
+_FITS = "fits"
+"""Begins the reason why a candidate that fits was not chosen, and no other one."""
 _LINE = re.compile(
     r"TP(?P<tensor>\d+) x PP(?P<pipeline>\d+)(?: x DP(?P<data>\d+)(?P<expert> EP)?)?"
-    r"(?: on (?P<pool>.+?))?, (?P<nodes>\d+) nodes?(?P<verdict>, (?:meets|misses|fits))?: (?P<reason>.*)",
+    r"(?: on (?P<pool>.+?))?, (?P<nodes>\d+) nodes?"
+    rf"(?P<verdict>{'|'.join(_VERDICT_OF)})?: (?P<reason>.*)",
     re.DOTALL,
 )
 
@@ -45,7 +52,7 @@ def plan_section(plan: Plan) -> dict[str, Any]:
     """A plan as it is written to the status."""
     wire = plan.to_wire()
     del wire["alternatives"]
-    return {**wire, "considered": [_line(each, plan.pool) for each in plan.alternatives]}
+    return {**wire, "considered": [_line(each, plan) for each in plan.alternatives]}
 
 
 def plan_of(wire: Mapping[str, Any]) -> Plan:
@@ -61,9 +68,10 @@ def plan_of(wire: Mapping[str, Any]) -> Plan:
     return Plan.model_validate(found, extra="ignore")
 
 
-def _line(each: Alternative, pool: str) -> str:
-    where = "" if each.pool == pool else f" on {each.pool}"
-    verdict = _VERDICTS[each.slo_predicted] if each.feasible else ""
+def _line(each: Alternative, plan: Plan) -> str:
+    where = "" if each.pool == plan.pool else f" on {each.pool}"
+    needs_none = not each.feasible or (each.slo_predicted is True and plan.slo_predicted is None)
+    verdict = "" if needs_none else _VERDICTS[each.slo_predicted]
     return f"{alternative_text(each)}{where}, {count_text(each.nodes, 'node')}{verdict}: {each.reason}"
 
 
@@ -72,7 +80,7 @@ def _alternative(line: str, pool: str) -> Alternative:
     if found is None:
         message = f"{line[:80]!r} is no candidate of a plan"
         raise ValueError(message)
-    verdict = found["verdict"]
+    feasible = found["reason"].startswith(_FITS)
     return Alternative(
         tensor_parallel=int(found["tensor"]),
         pipeline_parallel=int(found["pipeline"]),
@@ -80,7 +88,7 @@ def _alternative(line: str, pool: str) -> Alternative:
         expert_parallel=found["expert"] is not None,
         nodes=int(found["nodes"]),
         pool=found["pool"] or pool,
-        feasible=verdict is not None,
-        slo_predicted={text: met for met, text in _VERDICTS.items()}.get(verdict),
+        feasible=feasible,
+        slo_predicted=_VERDICT_OF.get(found["verdict"], feasible or None),
         reason=found["reason"],
     )

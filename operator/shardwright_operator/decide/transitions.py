@@ -85,7 +85,8 @@ def _joined(news: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
     met = turns.get((ConditionType.SLO_PREDICTED, "True"))
     if planned is None or met is None:
         return news
-    whole = {**planned, "message": f"{planned['message'].rstrip('.')}; {met['message']}"}
+    expected = f"the service level is {met['message'][:1].lower()}{met['message'][1:]}"
+    whole = {**planned, "message": f"{planned['message'].rstrip('.')}; {expected}"}
     return [whole if condition is planned else condition for condition in news if condition is not met]
 
 

@@ -1,6 +1,7 @@
 """The plan in a status: one line for each candidate, and whole again when it is read back."""
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -59,7 +60,13 @@ def test_each_candidate_is_one_line_and_the_status_shrinks(found: Plan) -> None:
 
 def test_what_a_line_says() -> None:
     assert plan_section(PLANS["met"])["considered"][0] == (
-        "TP4 x PP4, 2 nodes, meets: fits, but with 4 stages instead of 2 at equal GPUs"
+        "TP4 x PP4, 2 nodes, meets the SLO: fits, but with 4 stages instead of 2 at equal GPUs"
+    )
+    assert plan_section(PLANS["missed"])["considered"][0].startswith(
+        "TP4 x PP4, 2 nodes, misses the SLO: fits, "
+    )
+    assert plan_section(PLANS["no service level"])["considered"][0] == (
+        "TP4 x PP4, 2 nodes: fits, but with 4 stages instead of 2 at equal GPUs"
     )
     first = plan_section(PLANS["does not fit"])["considered"][0]
     assert first.startswith("TP4 x PP2, 1 node: ")
@@ -70,6 +77,18 @@ def test_the_plan_fits_its_schema(found: Plan) -> None:
     status = {"plan": plan_section(found)}
     assert cut_to_bounds(status) == status
     ModelDeploymentStatus.model_validate(status)
+
+
+@pytest.mark.parametrize("found", PLANS.values(), ids=PLANS.keys())
+def test_lines_of_operators_that_did_not_say_what_is_met_are_read(found: Plan) -> None:
+    wire = plan_section(found)
+    words = {True: ", meets", False: ", misses", None: ", fits"}
+    for place, each in enumerate(found.alternatives):
+        head, _, reason = wire["considered"][place].partition(": ")
+        head = re.sub(", (meets the SLO|misses the SLO|latency not predicted)$", "", head)
+        verdict = words[each.slo_predicted] if each.feasible else ""
+        wire["considered"][place] = f"{head}{verdict}: {reason}"
+    assert plan_of(wire) == found
 
 
 def test_a_plan_by_the_first_operators_is_read_as_it_is() -> None:

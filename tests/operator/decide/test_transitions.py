@@ -32,3 +32,20 @@ def test_a_resource_that_is_not_ready_warns_when_somebody_is_needed(reason: Reas
 def test_a_resource_that_is_ready_warns_of_nothing(reason: Reason) -> None:
     condition = {"type": "Ready", "status": "True", "reason": str(reason), "message": "it serves"}
     assert [event.type for event in transition_events({}, {"conditions": [condition]})] == ["Normal"]
+
+
+def test_a_plan_that_meets_its_service_level_is_told_in_one_sentence() -> None:
+    # "...: nothing is split; Predicted to be met at 32 ...": a capital, and not a word of what is met.
+    conditions = [
+        {"type": "PlanAccepted", "status": "True", "reason": "Planned", "message": "One GPU holds the model"},
+        {
+            "type": "SLOPredicted",
+            "status": "True",
+            "reason": "SLOMet",
+            "message": "Predicted to be met at 32",
+        },
+    ]
+    told = transition_events({}, {"conditions": conditions})
+    assert [(event.reason, event.message) for event in told] == [
+        ("Planned", "One GPU holds the model; the service level is predicted to be met at 32")
+    ]
