@@ -12,7 +12,7 @@ import signal
 import socket
 import sys
 import uuid
-from collections.abc import Coroutine, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -23,8 +23,9 @@ from shardwright_operator.cluster import Cluster, ClusterError
 from shardwright_operator.cluster.api import ApiCluster
 from shardwright_operator.cluster.connection import NoClusterError, connect
 from shardwright_operator.cluster.transport import Transport
+from shardwright_operator.ending import EXIT_BAD_INPUT, EXIT_OK, GANGS, unless, verdict
 from shardwright_operator.health import HealthServer
-from shardwright_operator.lease import LeaseElection, LeaseLostError, LeaseTimes
+from shardwright_operator.lease import LeaseElection, LeaseTimes
 from shardwright_operator.metrics import Metrics
 from shardwright_operator.preflight import find_gang_obstacles, find_obstacles
 from shardwright_operator.reconciler import Decide
@@ -39,15 +40,8 @@ DRAIN_S = 8.0
 """For passes under way at the end; the pod's grace period must be longer."""
 HUNG_PASS_S = 180.0
 
-_GANGS = "gang schedulers"
-"""Name of the task that ends when their APIs come or go."""
-
 RECURSION_LIMIT = 25_000
 """Frames of Python; the API server keeps JSON of up to 10000 levels."""
-
-EXIT_OK = 0
-EXIT_FAULT = 1
-EXIT_BAD_INPUT = 2
 
 log = logging.getLogger(__name__)
 
@@ -137,7 +131,7 @@ class Operator:
                     self._blockers = [gone]
                     log.error("%s", gone)  # noqa: TRY400 - where it was raised says nothing more
                     # Discovery follows within seconds, and until then all may seem to be well.
-                    await _unless(stop, asyncio.sleep(PREFLIGHT_RETRY_S))
+                    await unless(stop, asyncio.sleep(PREFLIGHT_RETRY_S))
         finally:
             await self.health.stop()
             await cluster.close()
@@ -145,7 +139,7 @@ class Operator:
     async def _begin(self, cluster: Cluster, stop: asyncio.Event) -> int:
         """From the preflight to the end; raises UnservedError when a kind that is watched has gone."""
         served = self._served = ServedCrd(cluster)
-        if not await _unless(stop, self._preflight(cluster, served)):
+        if not await unless(stop, self._preflight(cluster, served)):
             return EXIT_OK
         return await self._lead(cluster, served, stop)
 
@@ -190,7 +184,7 @@ class Operator:
         self._election = election
         log.info("waiting for the Lease")
         try:
-            if not await _unless(stop, election.acquire()):
+            if not await unless(stop, election.acquire()):
                 return EXIT_OK
             self.metrics.leading(True)
             log.info("leading")
@@ -238,14 +232,14 @@ class Operator:
                     asyncio.create_task(assembly.measurer.run(settings.measure_interval_s), name="measuring"),
                 }
                 if settings.gangs:
-                    ends.add(asyncio.create_task(self._gangs_change(cluster), name=_GANGS))
+                    ends.add(asyncio.create_task(self._gangs_change(cluster), name=GANGS))
                 if settings.cluster_wide:
                     ends.add(asyncio.create_task(strangers.run(), name="pods with GPUs"))
                 self.ready.set()
                 log.info("serving %s", count_text(len(assembly.store.keys()), "resource"))
                 await asyncio.wait({*ends, *workers}, return_when=asyncio.FIRST_COMPLETED)
             sync.cancel()
-            return _verdict(ends)
+            return verdict(ends)
         finally:
             self.ready.clear()
             self._assembly = None
@@ -303,45 +297,6 @@ async def _drain(assembly: Assembly, workers: list[asyncio.Task[None]], *, at_on
     for worker in workers:
         worker.cancel()
     await asyncio.gather(*workers, return_exceptions=True)
-
-
-def _verdict(ends: set[asyncio.Task[Any]]) -> int:
-    """The exit code, by what has ended; raises UnservedError when a kind that was watched has gone."""
-    for task in ends:
-        if not task.done() or task.get_name() == "stop":
-            continue
-        failure = task.exception()
-        if isinstance(failure, UnservedError):
-            raise failure
-        if isinstance(failure, LeaseLostError):
-            log.error("%s", failure)
-        elif failure is None and task.get_name() == _GANGS:
-            log.info("other gang schedulers can be used than at the start: starting anew")
-            return EXIT_OK
-        else:
-            log.error("%s ended: %r", task.get_name(), failure)
-        return EXIT_FAULT
-    if any(task.done() for task in ends):
-        log.info("stopping")
-        return EXIT_OK
-    log.error("a worker ended")
-    return EXIT_FAULT
-
-
-async def _unless(stop: asyncio.Event, coroutine: Coroutine[Any, Any, None]) -> bool:
-    """Run to the end and return True; or return False as soon as ``stop`` is set."""
-    task = asyncio.create_task(coroutine)
-    stopping = asyncio.create_task(stop.wait())
-    try:
-        await asyncio.wait({task, stopping}, return_when=asyncio.FIRST_COMPLETED)
-        if task.done():
-            task.result()
-            return True
-        return False
-    finally:
-        for each in (task, stopping):
-            each.cancel()
-        await asyncio.gather(task, stopping, return_exceptions=True)
 
 
 def _identity() -> str:

@@ -34,8 +34,9 @@ from shardwright_operator.cluster import (
 from shardwright_operator.cluster.connection import NoClusterError, connect
 from shardwright_operator.cluster.errors import error_from_answer
 from shardwright_operator.cluster.kinds import kind_named
+from shardwright_operator.ending import EXIT_BAD_INPUT
 from shardwright_operator.health import HealthServer
-from shardwright_operator.main import EXIT_BAD_INPUT, Operator
+from shardwright_operator.main import Operator
 from shardwright_operator.metrics import Metrics, state_of
 from shardwright_operator.observe.projection import project_resource
 from shardwright_operator.preflight import find_gang_obstacles, find_obstacles
