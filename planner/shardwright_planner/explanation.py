@@ -29,6 +29,7 @@ from shardwright_planner.wording import (
     size_text,
     sizes_text,
     slo_miss_text,
+    stage_runs,
     step_terms,
     time_scale,
     where_text,
@@ -154,18 +155,6 @@ def _held(plan: Plan) -> str:
     share = f"{held_text(plan.slo_concurrency)} typical requests of {context_tokens(plan):,} tokens at once"
     longest = f"{plan.max_concurrency:,.1f} of the longest ({plan.max_model_length:,} tokens)"
     return f"KV cache ({cache_text(plan)}): {plan.kv_cache_tokens:,} tokens; {share}, {longest}. {wanted}."
-
-
-def stage_runs(stages: Sequence[Stage]) -> Iterator[tuple[str, Stage]]:
-    """Stages with their names; neighbours that are alike are named together."""
-    start = 0
-    for index, stage in enumerate(stages):
-        last = index + 1 == len(stages)
-        if not last and stages[index + 1] == stage:
-            continue
-        name = f"stage {index + 1}" if start == index else f"stages {start + 1}-{index + 1}"
-        yield name, stage
-        start = index + 1
 
 
 def _latency(plan: Plan, width: int, paint: Paint) -> Iterator[str]:

@@ -1,10 +1,10 @@
 """Quantities in the words of the explanations, so that the terminal and the report say them alike."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from shardwright_planner.gpu import GIB
-from shardwright_planner.plan import Alternative, Plan, Range, Rule, SplitCause, StepTime
+from shardwright_planner.plan import Alternative, Plan, Range, Rule, SplitCause, Stage, StepTime
 
 CAUSES = {
     SplitCause.NOT_SPLIT.value: "Not split: one GPU holds the model and the wanted cache.",
@@ -50,6 +50,18 @@ def sizes_text(plan: Plan) -> str:
     if plan.data_parallel > 1:
         text += f" x DP{plan.data_parallel}"
     return f"{text} with expert parallelism" if plan.expert_parallel else text
+
+
+def stage_runs(stages: Sequence[Stage]) -> Iterator[tuple[str, Stage]]:
+    """Stages with their names; neighbours that are alike are named together."""
+    start = 0
+    for index, stage in enumerate(stages):
+        last = index + 1 == len(stages)
+        if not last and stages[index + 1] == stage:
+            continue
+        name = f"stage {index + 1}" if start == index else f"stages {start + 1}-{index + 1}"
+        yield name, stage
+        start = index + 1
 
 
 def alternative_text(alternative: Alternative) -> str:

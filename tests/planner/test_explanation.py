@@ -19,9 +19,8 @@ from shardwright_planner import (
 )
 from shardwright_planner.bars import Paint, bar, paragraph
 from shardwright_planner.binding import binding_text, missed_text
-from shardwright_planner.explanation import stage_runs
 from shardwright_planner.sensitivity import sensitivity
-from shardwright_planner.wording import time_scale
+from shardwright_planner.wording import stage_runs, time_scale
 
 ANSI = re.compile(r"\x1b\[[0-9]+m")
 

@@ -2,12 +2,11 @@
 
 from collections.abc import Iterator
 
-from shardwright_planner.explanation import stage_runs
 from shardwright_planner.gpu import GIB
 from shardwright_planner.plan import Plan, Stage
 from shardwright_planner.report.canvas import Scale, box, drawing, line, text, text_width, ticks
 from shardwright_planner.report.markup import Markup
-from shardwright_planner.wording import count_text, gib_text
+from shardwright_planner.wording import count_text, gib_text, stage_runs
 
 WIDTH = 860.0
 LEFT, RIGHT = 112.0, 24.0

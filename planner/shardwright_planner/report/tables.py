@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 
-from shardwright_planner.explanation import stage_runs
 from shardwright_planner.plan import Plan
 from shardwright_planner.report.markup import Markup, element, joined
 from shardwright_planner.report.survey import Row
@@ -16,6 +15,7 @@ from shardwright_planner.wording import (
     size_text,
     sizes_text,
     slo_miss_text,
+    stage_runs,
     time_scale,
 )
 
