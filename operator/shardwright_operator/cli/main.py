@@ -4,6 +4,7 @@ Only the chosen command's module is imported: ``plan`` is run in loops and in ed
 imports of a Kubernetes client that it does not need would be most of its time.
 """
 
+import contextlib
 import errno
 import importlib
 import os
@@ -11,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO, cast
 
 from shardwright_operator.cli.console import EXIT_BAD_INPUT, EXIT_OK, InputError, program, wrap
 
@@ -40,18 +41,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     if sys.stdout is None:  # closed by the caller (`>&-`), who wants the exit code alone
         sys.stdout = _nowhere()
+    output = _Output(sys.stdout)
     try:
-        code = _run(arguments)
-        sys.stdout.flush()
+        with contextlib.redirect_stdout(cast("TextIO", output)):
+            code = _run(arguments)
+            output.flush()
     except ValueError as error:
         if not _is_refusal(error):
             raise
         print(f"{program()}: {error}", file=sys.stderr)
         return EXIT_BAD_INPUT
-    except BrokenPipeError:
-        # The reader has seen enough (`shardwright crd | head`). Python would complain once more at its exit.
-        sys.stdout = _nowhere()
-        return EXIT_OK
     except OSError as error:
         if error.errno not in _UNWRITABLE:
             raise
@@ -61,7 +60,41 @@ def main(argv: Sequence[str] | None = None) -> int:
         return EXIT_BAD_INPUT
     except KeyboardInterrupt:
         return 130
+    finally:
+        if output.is_unread:
+            # Python would complain once more at its exit.
+            sys.stdout = _nowhere()
     return code
+
+
+class _Output:
+    """Where the answer goes, until its reader has seen enough (``shardwright plan ... | head -1``).
+
+    The answer is made to its end all the same: its exit code is the verdict, and a script with ``pipefail``
+    took a plan that does not fit for one that does.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self.is_unread = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        if not self.is_unread:
+            try:
+                return self._stream.write(text)
+            except BrokenPipeError:
+                self.is_unread = True
+        return len(text)
+
+    def flush(self) -> None:
+        if not self.is_unread:
+            try:
+                self._stream.flush()
+            except BrokenPipeError:
+                self.is_unread = True
 
 
 def _nowhere() -> TextIO:

@@ -53,3 +53,24 @@ def test_a_closed_output_leaves_the_exit_code(arguments: tuple[str, ...]) -> Non
 @pytest.mark.parametrize("arguments", COMMANDS)
 def test_a_reader_that_leaves_is_no_error(arguments: tuple[str, ...], unbuffered: str) -> None:
     assert _run(arguments, "| true; exit ${PIPESTATUS[0]}", unbuffered) == (0, "")
+
+
+@pytest.mark.parametrize("unbuffered", UNBUFFERED)
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        pytest.param(("plan", "-f", EXAMPLE, "--nodes", "1"), 1, id="a plan that does not fit"),
+        pytest.param(("plan", "-f", EXAMPLE, "--nodes", "1", "--all"), 1, id="a long one"),
+        pytest.param(
+            ("diff", "-f", EXAMPLE, "--max-model-len", "16384", "--against", EXAMPLE), 1, id="a change"
+        ),
+        pytest.param(("plan", "-f", EXAMPLE, "--model", "nobody/knows"), 2, id="bad input"),
+    ],
+)
+def test_a_reader_that_leaves_changes_no_verdict(
+    arguments: tuple[str, ...], code: int, unbuffered: str
+) -> None:
+    # `set -o pipefail; shardwright plan ... | head -1` took a plan that does not fit for one that does.
+    found, errors = _run(arguments, "| true; exit ${PIPESTATUS[0]}", unbuffered)
+    assert found == code
+    assert errors.count("\n") == (1 if code == 2 else 0)
