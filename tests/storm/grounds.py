@@ -47,7 +47,14 @@ SPECS: Mapping[str, Json] = {
         "recovery": _RECOVERY,
         "rollout": {"maxUnavailable": 0, "maxSurge": 1},
     },
-    "pair": {**_LLAMA_405B, "replicas": 1, "recovery": _RECOVERY, "scheduling": _SOON_LOST},
+    "pair": {
+        **_LLAMA_405B,
+        "replicas": 1,
+        "recovery": _RECOVERY,
+        "scheduling": _SOON_LOST,
+        # It is asked, before its groups, whether that is there.
+        "engine": {"apiKeySecretRef": {"name": "door", "key": "api"}},
+    },
     "small": {**_LLAMA_8B, "replicas": 3, "recovery": _RECOVERY, "rollout": {"maxSurge": 1}},
 }
 """What stands at the beginning and is asked for again at the end.

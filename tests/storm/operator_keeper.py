@@ -100,6 +100,7 @@ class OperatorKeeper:
             "health-port": "0",
             "metrics-port": "0",
             "measure-interval": "0",
+            "check-image": "shardwright:1",
             "log-level": "debug",
             **LEASE,
         }
