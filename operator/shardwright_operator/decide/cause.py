@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from shardwright_operator.api.constants import Reason
 from shardwright_operator.launcher import causes, reasons
-from shardwright_operator.observe.views import ContainerExit, PodView, Waiting
+from shardwright_operator.observe.containers import ContainerExit, Waiting
+from shardwright_operator.observe.views import PodView
 
 NODE_GONE = frozenset({"DeletionByTaintManager", "DeletionByPodGC"})
 """Reasons of the condition DisruptionTarget that say of a pod that its node no longer answers."""

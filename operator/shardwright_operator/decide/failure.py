@@ -14,8 +14,10 @@ from typing import Any
 from shardwright_operator.api.constants import Reason
 from shardwright_operator.decide.cause import Cause, cause_of
 from shardwright_operator.decide.decision import Claim, PodClaim
+from shardwright_operator.observe.containers import ContainerExit
 from shardwright_operator.observe.excerpt import head_and_tail
-from shardwright_operator.observe.views import LONG_AGO, ContainerExit, PodView
+from shardwright_operator.observe.values import LONG_AGO
+from shardwright_operator.observe.views import PodView
 from shardwright_operator.status.conditions import rfc3339
 
 EVIDENCE_CHARACTERS = 1024

@@ -15,7 +15,8 @@ from shardwright_operator.decide.decision import Apply, Delete, SetClaim
 from shardwright_operator.decide.failure import Failure, read_evidence
 from shardwright_operator.decide.record import Record
 from shardwright_operator.decide.scene import Scene
-from shardwright_operator.observe.views import GANG_KINDS, LONG_AGO, ChildKind, ChildView, PodView
+from shardwright_operator.observe.values import LONG_AGO
+from shardwright_operator.observe.views import GANG_KINDS, ChildKind, ChildView, PodView
 from shardwright_operator.status.group import GroupState
 
 COMING_UP = frozenset({GroupPhase.PENDING, GroupPhase.STARTING, GroupPhase.FORMING, GroupPhase.RESTARTING})

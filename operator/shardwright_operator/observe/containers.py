@@ -1,16 +1,36 @@
 """What a pod's containers ask for, by its spec, and how they are, in their kubelet's words."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from shardwright_operator.api.constants import GPU_RESOURCE
 from shardwright_operator.observe.excerpt import head_and_tail
-from shardwright_operator.observe.values import integer, moment
-from shardwright_operator.observe.views import LONG_AGO, ContainerExit, Waiting
+from shardwright_operator.observe.values import LONG_AGO, integer, moment
 
 TERMINATION_MESSAGE_CHARACTERS = 2048
 """Kept of a termination message, and of other words of a kubelet."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerExit:
+    """How a container ended. Exit code 0 is no success: a vLLM whose worker died ends with 0."""
+
+    container: str
+    exit_code: int
+    reason: str
+    message: str
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """Why a container does not run yet, in the kubelet's words."""
+
+    reason: str
+    message: str
 
 
 def gpus_of(pod_spec: Mapping[str, Any]) -> int:

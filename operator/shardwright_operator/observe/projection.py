@@ -23,9 +23,8 @@ from shardwright_operator.observe.containers import (
     waiting_for,
     words,
 )
-from shardwright_operator.observe.values import integer, moment, thrifty
+from shardwright_operator.observe.values import LONG_AGO, integer, moment, thrifty
 from shardwright_operator.observe.views import (
-    LONG_AGO,
     ChildKind,
     ChildView,
     JobPhase,

@@ -1,8 +1,11 @@
 """Single values of an object's JSON, which may be missing or odd and must then not raise."""
 
-from datetime import datetime
+from datetime import UTC, datetime
 from sys import intern
 from typing import Any
+
+LONG_AGO = datetime.fromtimestamp(0, UTC)
+"""Of what has no time."""
 
 LONG_TEXT = 64
 """Texts of so many characters say something of one object alone."""

@@ -8,7 +8,7 @@ import json
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -18,8 +18,8 @@ from shardwright_operator.api.constants import ConditionType, Role
 from shardwright_operator.api.gang import GANG_APIS, Gang
 from shardwright_operator.build.owner import Owner
 from shardwright_operator.observe.conditions import holds
-
-LONG_AGO = datetime.fromtimestamp(0, UTC)
+from shardwright_operator.observe.containers import ContainerExit, Waiting
+from shardwright_operator.observe.values import LONG_AGO
 
 _CLAIM_PATHS = (
     ("model", "source", "persistentVolumeClaim", "claimName"),
@@ -160,26 +160,6 @@ def pack(body: Mapping[str, Any]) -> bytes:
     The API server writes the keys of an object in one order always, so that equal ones are packed equally.
     """
     return zlib.compress(to_json(body), level=1)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ContainerExit:
-    """How a container ended. Exit code 0 is no success: a vLLM whose worker died ends with 0."""
-
-    container: str
-    exit_code: int
-    reason: str
-    message: str
-    started_at: datetime | None = None
-    finished_at: datetime | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Waiting:
-    """Why a container does not run yet, in the kubelet's words."""
-
-    reason: str
-    message: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

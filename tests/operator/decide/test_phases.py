@@ -9,7 +9,8 @@ from shardwright_operator.api.constants import Role
 from shardwright_operator.decide.cause import cause_of
 from shardwright_operator.decide.failure import find_failure
 from shardwright_operator.decide.waiting import Sight, differing_images, waiting_state
-from shardwright_operator.observe.views import ContainerExit, Key, PodView, Waiting
+from shardwright_operator.observe.containers import ContainerExit, Waiting
+from shardwright_operator.observe.views import Key, PodView
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -3,8 +3,9 @@
 import pytest
 
 from shardwright_operator.decide.failure import EVIDENCE_CHARACTERS, Failure
+from shardwright_operator.observe.containers import ContainerExit
 from shardwright_operator.observe.excerpt import head_and_tail
-from shardwright_operator.observe.views import LONG_AGO, ContainerExit
+from shardwright_operator.observe.values import LONG_AGO
 
 
 @pytest.mark.parametrize("length", [0, 99, 100, 101, 10_000])
