@@ -37,6 +37,7 @@ from weather import Gust, Kind, forecast
 NAMESPACE = "storm"
 CONVERGE_S = 180.0
 QUIET_S = 6.0
+EVENT_S = 1.0
 GONE_S = 120.0
 COLLECTED_S = 60.0
 """A new garbage collector backs off for up to 40 s from what it could not look at in its first moments."""
@@ -134,6 +135,8 @@ class Storm:
         """Nothing is written now, not even by an operator that starts anew."""
         if self.outcome.violations:
             return
+        # The Event of a change follows the status by which all is settled: once by 16 ms, into the quiet.
+        time.sleep(EVENT_S)
         for what in ("in quiet", "after a restart of the operator"):
             since, before = datetime.now(UTC), self._pods()
             if what != "in quiet":
