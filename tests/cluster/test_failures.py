@@ -17,6 +17,7 @@ from control_plane.waiting import wait_for
 from deployed import LEADER, LLAMA_8B, LLAMA_405B, WORKER, Deployed, OperatorSwitch, switch
 from operator_process import MDEP, OperatorAccount, crd, operator_account, operator_process
 from pod_trace import PodTrace
+from shardwright_operator.api.constants import KIND
 from shardwright_operator.decide import remains
 
 __all__ = ["crd", "operator_account", "switch"]
@@ -126,7 +127,9 @@ def test_group_comes_back_whole_and_keeps_the_evidence(
     assert llama.leader_notes()["attempt"] == "1"
     assert llama.leader_notes()["members"].split(",") == [pod["metadata"]["uid"] for pod in after]
     assert llama.group["restarts"] == 1
-    events = api.list("events", namespace, fields="involvedObject.name=llama,type=Warning")
+    # The Service has the same name, and the API server tells of its address now and then.
+    about = f"involvedObject.kind={KIND},involvedObject.name=llama"
+    events = api.list("events", namespace, fields=f"{about},type=Warning")
     # A cause that is learnt a moment after the loss is told after it.
     assert sorted({"MemberLost", reason}) == sorted({"MemberLost", *(event["reason"] for event in events)})
     assert reason in [event["reason"] for event in events]

@@ -156,7 +156,8 @@ def test_events_tell_the_story_in_order(api: Client, namespace: str, gpu_nodes: 
         ("Normal", "Planned"),
         ("Normal", "GroupsReady"),
     ]
-    assert deployment.message("SLOPredicted") in deployment.events()[0]["message"]
+    # In the middle of a sentence its first letter is no capital.
+    assert deployment.message("SLOPredicted")[1:] in deployment.events()[0]["message"]
 
 
 def test_conditions_of_a_ready_resource_by_the_rules_of_kstatus(
