@@ -22,7 +22,7 @@ _TOLD = (
     ConditionType.PLAN_VERIFIED,
     ConditionType.FIELDS_OVERRIDDEN,
 )
-_QUIET = frozenset({Reason.STARTING, Reason.FORMING, Reason.SCALING_DOWN})
+_QUIET = frozenset({Reason.CHECKING_REFERENCES, Reason.STARTING, Reason.FORMING, Reason.SCALING_DOWN})
 """Reasons of Ready=False that every start passes through: they stand in the status, and are no news."""
 _ON_ITS_WAY = frozenset(
     {

@@ -28,6 +28,13 @@ def test_a_resource_that_is_not_ready_warns_when_somebody_is_needed(reason: Reas
     assert [(event.type, event.reason) for event in told] == [(type_, reason)]
 
 
+@pytest.mark.parametrize("reason", [Reason.CHECKING_REFERENCES, Reason.FORMING])
+def test_what_every_start_passes_through_is_no_event(reason: Reason) -> None:
+    # "Warning CheckingReferences" stood in the Events of each model that names a Secret, with nothing to do.
+    condition = {"type": "Ready", "status": "False", "reason": str(reason), "message": "it says why"}
+    assert list(transition_events({}, {"conditions": [condition]})) == []
+
+
 @pytest.mark.parametrize("reason", [Reason.GROUPS_READY, Reason.SCALED_TO_ZERO])
 def test_a_resource_that_is_ready_warns_of_nothing(reason: Reason) -> None:
     condition = {"type": "Ready", "status": "True", "reason": str(reason), "message": "it serves"}
