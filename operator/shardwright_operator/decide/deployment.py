@@ -182,7 +182,7 @@ def _stages(course: Course, scene: Scene, fleet: Fleet, needs: Needs) -> tuple[t
         (revision,),
         (
             *shared_writes(scene, wishes.network, members),
-            *((references.write,) if references is not None else ()),
+            *((references.write, references.delete) if references is not None else ()),
             *((download.write, download.delete) if download is not None else ()),
         ),
         (step.leader for step in lowered),

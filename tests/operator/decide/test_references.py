@@ -1,5 +1,6 @@
 """A missing Secret or ConfigMap is told before GPUs are taken, and nothing else holds groups back."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -37,19 +38,27 @@ def report(world: SimulatedWorld, type_: str) -> None:
     world.touch(job)
 
 
-def show_pod(world: SimulatedWorld, *, version: int = 999_999, **state: Any) -> None:
+def show_pod(
+    world: SimulatedWorld,
+    *,
+    version: int = 999_999,
+    phase: str = "Pending",
+    gone: bool = False,
+    **state: Any,
+) -> None:
     """What a watch shows of the Job's pod."""
     (job,) = world.of_kind("Job").values()
     labels = job["spec"]["template"]["metadata"]["labels"]
     metadata = {
         "name": f"{job['metadata']['name']}-x1y2z",
         "namespace": NAMESPACE,
-        "uid": "check",
+        "uid": f"check-{job['metadata']['uid']}",
         "resourceVersion": str(version),
+        "creationTimestamp": job["metadata"]["creationTimestamp"],
         "labels": {**labels, "batch.kubernetes.io/job-name": job["metadata"]["name"]},
     }
-    status = {"phase": "Pending", "containerStatuses": [{"name": "check", "state": state}]}
-    world.tell({"kind": "Pod", "metadata": metadata, "spec": {}, "status": status}, deleted=False)
+    status = {"phase": phase, "containerStatuses": [{"name": "check", "state": state}]}
+    world.tell({"kind": "Pod", "metadata": metadata, "spec": {}, "status": status}, deleted=gone)
 
 
 def stages(world: SimulatedWorld) -> set[str]:
@@ -116,6 +125,49 @@ def test_a_check_that_fails_holds_nobody_back(world: SimulatedWorld) -> None:
     assert world.condition("Ready") == ("True", "GroupsReady")
 
 
+@pytest.mark.parametrize(
+    "lose",
+    [
+        pytest.param(lambda world: show_pod(world, gone=True), id="its pod goes, and its Job has not heard"),
+        pytest.param(lambda world: report(world, "Failed"), id="its Job hears first"),
+        pytest.param(
+            lambda world: show_pod(world, version=1_000_000, phase="Failed"), id="its pod is evicted"
+        ),
+    ],
+)
+def test_a_check_that_is_lost_after_it_told_of_something_missing_is_made_once_more(
+    world: SimulatedWorld, lose: Callable[[SimulatedWorld], None]
+) -> None:
+    # Its pod is named in the message, and somebody deleted it, or a drain did: the Job failed with it, and
+    # the groups took their GPUs for a Secret that was as missing as before.
+    show_pod(world, waiting=MISSING)
+    world.settle()
+    (before,) = world.of_kind("Job").values()
+    lose(world)
+    world.settle()
+
+    (after,) = world.of_kind("Job").values()
+    assert after["metadata"]["uid"] != before["metadata"]["uid"]
+    assert world.condition("Ready") == ("False", "CheckingReferences")
+    assert stages(world) == {"Job"}
+
+    report(world, "Failed")
+    world.settle()
+    assert world.condition("Ready") == ("True", "GroupsReady"), "that one told of nothing"
+
+
+def test_a_pod_that_an_earlier_check_left_behind_says_nothing_of_what_is_missing_now(
+    world: SimulatedWorld,
+) -> None:
+    # Its node is lost, so that it stays in the API as it was last seen: each new check was held by its word.
+    show_pod(world, waiting=MISSING)
+    world.settle()
+    report(world, "Failed")
+    world.now += timedelta(seconds=5)
+    world.settle()
+    assert world.condition("Ready") == ("False", "CheckingReferences")
+
+
 def test_a_check_that_says_nothing_is_waited_for_half_a_minute(world: SimulatedWorld) -> None:
     assert world.decision().requeue_after_s == pytest.approx(30, abs=5), "no event would tell that it is over"
     world.now += timedelta(seconds=31)
@@ -149,6 +201,9 @@ def test_an_edit_that_names_another_secret_takes_nothing_down_before_that_is_the
     world.settle()
     assert {name: pod["metadata"]["uid"] for name, pod in world.pods.items()} == before
     assert world.condition("Available") == ("True", "GroupsReady")
+    # "No pod is made that would hold GPUs" was said while groups of the former spec were made for a scale-up.
+    ready = next(c for c in world.status["conditions"] if c["type"] == "Ready")
+    assert ready["message"].endswith("; until then no group starts from this spec")
 
     report(world, "Complete")
     world.settle()
