@@ -13,14 +13,20 @@ FOLDER = Path(__file__).parents[2] / ".local" / "storm"
 
 
 def main(arguments: list[str]) -> int:
-    seeds, minutes = arguments
+    try:
+        seeds, minutes = list(_seeds(arguments[0])), float(arguments[1])
+    except (IndexError, ValueError):
+        sys.stderr.write(
+            "error: SEED is a number or FIRST..LAST, MINUTES a number: make chaos SEED=3..9 MINUTES=1\n"
+        )
+        return 2
     worst = 0
-    for seed in _seeds(seeds):
-        outcome = run_storm(seed, float(minutes) * 60, FOLDER / str(seed))
+    for seed in seeds:
+        outcome = run_storm(seed, minutes * 60, FOLDER / str(seed))
         print(outcome.report(), flush=True)
         worst = max(worst, 1 if outcome.violations else 0)
         if outcome.violations:
-            print(f"again: make chaos SEED={seed} MINUTES={minutes}", flush=True)
+            print(f"again: make chaos SEED={seed} MINUTES={minutes:g}", flush=True)
     return worst
 
 
