@@ -13,6 +13,7 @@ from shardwright_operator.api.errors import SpecError, described_type
 from shardwright_operator.api.v1alpha1 import ModelDeploymentSpec, parse_spec
 
 NAME_PATTERN = "^[a-z]([-a-z0-9]*[a-z0-9])?$"
+_NAMESPACE_PATTERN = "(?=.{1,63}$)[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 RESERVED_NAME = "vllm"
 """Kubernetes gives pods variables of the Services in their namespace. Those of a Service named vllm begin
 with VLLM_, and vLLM reads them as its own settings: VLLM_PORT then holds an address and no engine starts."""
@@ -57,10 +58,26 @@ def parse_manifest(document: object) -> ModelDeployment:
     name = check_name(metadata.get("name"))
     raw = document.get("spec")
     spec = parse_spec(raw)
-    namespace = str(metadata.get("namespace") or "default")
     return ModelDeployment(
-        name=name, namespace=namespace, spec=spec, raw_spec=raw if isinstance(raw, Mapping) else {}
+        name=name,
+        namespace=_namespace(metadata.get("namespace")),
+        spec=spec,
+        raw_spec=raw if isinstance(raw, Mapping) else {},
     )
+
+
+def _namespace(value: object) -> str:
+    """The namespace that a manifest gives, or ``default``."""
+    if value is None or value == "":
+        return "default"
+    if not isinstance(value, str) or re.fullmatch(_NAMESPACE_PATTERN, value) is None:
+        raise SpecError(
+            field="metadata.namespace",
+            value=value,
+            limit="a namespace is a text of at most 63 lower-case letters, digits and -",
+            remedy="give such a name, a number in quotes, or leave the field out",
+        )
+    return value
 
 
 def check_name(name: object) -> str:
@@ -70,7 +87,9 @@ def check_name(name: object) -> str:
         SpecError: for a name that a child could not be named after.
     """
     field = "metadata.name"
-    if not isinstance(name, str) or not name:
+    if name is not None and not isinstance(name, str):
+        raise SpecError(field=field, value=name, limit="a name is a text", remedy="give it in quotes")
+    if not name:
         raise SpecError(field=field, value=None, limit="it is required", remedy="give the resource a name")
     if len(name) > MAX_NAME_LENGTH:
         raise SpecError(

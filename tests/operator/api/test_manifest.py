@@ -20,6 +20,10 @@ def manifest(**changes: Any) -> dict[str, Any]:
     }
 
 
+def placed(namespace: object) -> dict[str, Any]:
+    return manifest(metadata={"name": "llama", "namespace": namespace})
+
+
 def test_good_manifest() -> None:
     found = parse_manifest(manifest(metadata={"name": "llama", "namespace": "team-a"}))
 
@@ -38,6 +42,15 @@ def test_good_manifest() -> None:
         pytest.param(manifest(apiVersion="v1"), "set apiVersion to shardwright.dev/v1alpha1", id="version"),
         pytest.param(manifest(metadata={}), "metadata.name is not given", id="no name"),
         pytest.param(manifest(metadata=None), "metadata.name is not given", id="no metadata"),
+        pytest.param(
+            manifest(metadata={"name": 405}),
+            "metadata.name is 405, but a name is a text",
+            id="number for a name",
+        ),
+        pytest.param(placed(5), "metadata.namespace is 5, but", id="number for a namespace"),
+        pytest.param(placed("Team"), "metadata.namespace is 'Team', but", id="upper case in a namespace"),
+        pytest.param(placed("../x"), "metadata.namespace is '../x', but", id="path for a namespace"),
+        pytest.param(placed("a" * 64), "at most 63", id="namespace of 64 characters"),
         pytest.param(manifest(spec=None), "spec is not given", id="no spec"),
         pytest.param(manifest(spec=["model"]), "spec is a list", id="spec of another type"),
     ],
