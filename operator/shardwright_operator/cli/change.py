@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from shardwright_operator.api.constants import Reason, Role
+from shardwright_operator.api.constants import ConditionType, Reason, Role
 from shardwright_operator.api.v1alpha1 import ModelDeploymentSpec
 from shardwright_operator.build.revision import Revision
 from shardwright_operator.cli.first_pass import applied, first_pass, new_resource
@@ -20,6 +20,7 @@ from shardwright_operator.decide.history import read_history
 from shardwright_operator.decide.record import Record
 from shardwright_operator.decide.room import Room
 from shardwright_operator.decide.target import DecideSettings, Target, choose_target
+from shardwright_operator.observe.conditions import condition_of
 from shardwright_operator.observe.need import Need
 from shardwright_operator.observe.observed import Observed
 from shardwright_operator.observe.views import GANG_KINDS, ChildKind, Key
@@ -59,6 +60,8 @@ class Change:
     """Whether restarts are held back, since the rollout is paused."""
     under_way: bool = False
     """Whether the operator restarts them already, or holds that back, since it has chosen this revision."""
+    word: str = ""
+    """The operator's own of such a rollout: reason and message of ``Ready``, where they tell more."""
     pods: tuple[str, ...] = ()
     """What differs in the pods."""
     others: tuple[str, ...] = ()
@@ -158,6 +161,7 @@ def _change(before: Before, observed: Observed, spec: ModelDeploymentSpec, targe
         restarting=restarting,
         held=held,
         under_way=under_way,
+        word=_word(before.observed) if under_way and not held else "",
         pods=_pods(before, new, restarting),
         others=_others(before.observed, observed) if target.verdict.accepted else (),
         gpus_now=sum(map(_gpus, before.runs.values())),
@@ -171,6 +175,14 @@ def _is_paused(observed: Observed) -> bool:
     """Whether the resource holds changes back as it stands."""
     resource = observed.resource
     return resource is not None and bool((resource.spec.get("rollout") or {}).get("paused"))
+
+
+def _word(observed: Observed) -> str:
+    """Why the resource is not Ready, other than that a rollout is under way."""
+    ready = {} if observed.resource is None else condition_of(observed.resource.status, ConditionType.READY)
+    if ready.get("status") != "False" or ready.get("reason") == Reason.ROLLING_OUT:
+        return ""
+    return f"{ready.get('reason')}: {ready.get('message')}"
 
 
 def _wanted(observed: Observed) -> int | None:

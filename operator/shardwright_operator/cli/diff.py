@@ -183,6 +183,8 @@ def _events(found: Change) -> Iterator[str]:
         elif found.under_way:
             each = "restarts" if len(found.restarting) == 1 else "restart"
             yield f"{which.capitalize()} {each} in the rollout that is under way."
+            if found.word:
+                yield f"The operator says of it: {found.word.rstrip('. ')}."
         else:
             yield f"{which.capitalize()}: all pods restart, {members} each afterwards."
     if found.then > found.now:

@@ -1,6 +1,7 @@
 """``diff``: its answer is held against what the operator then does, in a simulated cluster."""
 
 import copy
+import dataclasses
 import json
 import re
 from collections.abc import Callable
@@ -338,3 +339,17 @@ def test_words_for_what_differs_in_pods(
 ) -> None:
     assert pod_changes(old, new) == lines
     assert "secret" not in " ".join(lines)
+
+
+def test_a_rollout_that_waits_for_something_is_told_with_what_the_operator_says_of_it() -> None:
+    # "Group 0 restarts in the rollout that is under way", and for as long as a Secret was missing none did.
+    world = settled(SMALL, nodes=4)
+    world.settings = dataclasses.replace(world.settings, check_image="shardwright:1")
+    key = {"name": "A", "valueFrom": {"secretKeyRef": {"name": "door", "key": "api"}}}
+    new = altered(SMALL, engine={"env": [key]})
+    world.edit(lambda live: live.update(copy.deepcopy(new)))
+    world.settle()
+
+    told = change(standing(world.store.observe(world.key)), new, parse_spec(new))
+    text = " ".join(rendered("llama", told, width=100, color=False).split())
+    assert "restart in the rollout that is under way. - The operator says of it: CheckingReferences: " in text
