@@ -113,12 +113,13 @@ def _compared(question: Question, options: argparse.Namespace) -> Change:
 def _of_file(question: Question, options: argparse.Namespace) -> Before:
     name = question.deployment.name
     documents = read_manifests(options.against)
-    named = [d for d in documents if (d.get("metadata") or {}).get("name") == name]
+    named = [d for d in documents if isinstance(m := d.get("metadata"), Mapping) and m.get("name") == name]
     if not named:
         message = f"{options.against} has no ModelDeployment {name!r} to compare with."
         raise InputError(message)
-    document = _with_hardware(named[0], question)
     try:
+        parse_manifest(named[0])
+        document = _with_hardware(named[0], question)
         old = parse_manifest(document)
     except SpecError as error:
         message = f"{options.against}: {name}: {error}"

@@ -310,6 +310,35 @@ def test_refusals_are_one_line(arguments: tuple[str, ...], said: str, run: Run) 
     assert answer.err.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        pytest.param({"metadata": ["llama"]}, "has no ModelDeployment 'llama'", id="metadata is a list"),
+        pytest.param({"spec": "llama"}, "llama: spec is a text", id="spec is a text"),
+        pytest.param(
+            {"spec": {**SMALL, "hardware": "H100"}}, "spec.hardware is 'H100'", id="hardware is a text"
+        ),
+    ],
+)
+def test_a_malformed_file_to_compare_with_is_refused_in_one_line(
+    changes: dict[str, Any], said: str, run: Run, tmp_path: Path
+) -> None:
+    # Only the new file was looked at before it was taken apart: these ended with a traceback.
+    good = {
+        "apiVersion": "shardwright.dev/v1alpha1",
+        "kind": "ModelDeployment",
+        "metadata": {"name": "llama"},
+        "spec": altered(SMALL, hardware={"gpu": "H100-SXM-80GB", "gpusPerNode": 8, "maxNodes": 1}),
+    }
+    new, old = tmp_path / "new.yaml", tmp_path / "old.yaml"
+    new.write_text(yaml.safe_dump(good), encoding="utf-8")
+    old.write_text(yaml.safe_dump({**good, **changes}), encoding="utf-8")
+
+    answer = run("diff", "-f", str(new), "--against", str(old))
+    assert (answer.code, answer.out, answer.err.count("\n")) == (2, "", 1)
+    assert said in answer.err
+
+
 def container(**parts: Any) -> dict[str, Any]:
     return {"spec": {"containers": [{"name": "engine", "image": "a:1", **parts}]}}
 
