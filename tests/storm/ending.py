@@ -39,6 +39,9 @@ def _said(resource: Deployment) -> Iterator[str]:
         yield f"{name}: the status tells of generation {resource.said_generation} of {resource.generation}"
     if not resource.ready or resource.reconciling:
         yield f"{name}: not Ready and settled: {resource.words}"
+    if resource.overridden:
+        # Its end is a write: once 11 s after all else was settled, into the quiet.
+        yield f"{name}: a child that somebody changed is still told of"
     if resource.said_ready != resource.replicas:
         yield f"{name}: readyReplicas {resource.said_ready} of {resource.replicas}"
 

@@ -86,6 +86,8 @@ class Deployment:
     ready: bool = False
     """Whether the condition Ready is True."""
     reconciling: bool = False
+    overridden: bool = False
+    """Whether it tells that somebody has changed a child; that is told for half a minute."""
     words: str = ""
     """Reason and message of the condition Ready."""
 
@@ -217,6 +219,7 @@ def _deployment(body: Body) -> Deployment:
         said_ready=status.get("readyReplicas", 0),
         ready=ready.get("status") == "True",
         reconciling=_condition(status, "Reconciling").get("status") == "True",
+        overridden=_condition(status, "FieldsOverridden").get("status") == "True",
         words=f"{ready.get('reason', '')}: {ready.get('message', '')}",
     )
 

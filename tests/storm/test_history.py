@@ -358,6 +358,11 @@ def test_a_settled_world_is_that() -> None:
         pytest.param(
             deployment(reconciling=True, words="X: y"), "llama: not Ready and settled: X: y", id="under way"
         ),
+        pytest.param(
+            deployment(overridden=True),
+            "llama: a child that somebody changed is still told of",
+            id="an override that is still told",
+        ),
         pytest.param(deployment(said_ready=0), "llama: readyReplicas 0 of 1", id="a wrong number"),
     ],
 )
