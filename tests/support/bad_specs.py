@@ -200,7 +200,7 @@ BAD_SPECS = (
         id="duration as a number",
         change={"slo": {"timeToFirstToken": 30}},
         field="spec.slo.timeToFirstToken",
-        local="must be a text",
+        local="or 1m30s; write its unit behind it: ms, s, m or h",
         server="must be of type string",
     ),
     BadSpec(

@@ -73,6 +73,18 @@ def _duration_rules(low: str, high: str) -> JsonDict:
     return rules(rule(expression, f"must be a duration such as 150ms, 2.5s or 1m30s, from {low} to {high}"))
 
 
+def _duration_text(value: object) -> object:
+    # `30` without a unit is a number in YAML. "It must be a text" led on to '30', the same mistake.
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        raise SpecError(
+            field="",
+            value=value,
+            limit=FORMS[DURATION_PATTERN],
+            remedy="write its unit behind it: ms, s, m or h",
+        )
+    return value
+
+
 def _duration_between(low: str, high: str) -> Callable[[str], str]:
     low_s, high_s = parse_duration_s(low), parse_duration_s(high)
 
@@ -138,11 +150,13 @@ Number = Annotated[float, Strict()]
 Latency = Annotated[
     str,
     Field(pattern=DURATION_PATTERN, max_length=32, json_schema_extra=_duration_rules("1ms", "1h")),
+    BeforeValidator(_duration_text),
     AfterValidator(_duration_between("1ms", "1h")),
 ]
 Period = Annotated[
     str,
     Field(pattern=DURATION_PATTERN, max_length=32, json_schema_extra=_duration_rules("1s", "24h")),
+    BeforeValidator(_duration_text),
     AfterValidator(_duration_between("1s", "24h")),
 ]
 _QuantityText = Annotated[
