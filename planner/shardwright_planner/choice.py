@@ -212,5 +212,5 @@ def slo_text(chosen: Candidate, found: Sequence[Candidate]) -> str:
         if nearest.layout.nodes <= chosen.layout.nodes:
             return text
         where = f"{nearest.layout.label()} on {nearest.layout.nodes} nodes"
-        return f"{text}. {where} comes closest, with {miss_text(nearest)}"
+        return f"{text}. {where} comes closest: {miss_text(nearest)}"
     return f"Predicted to be met at {level.concurrency} concurrent requests, high ends included"

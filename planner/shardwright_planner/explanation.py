@@ -121,7 +121,8 @@ def _missed(plan: Plan, width: int, paint: Paint) -> Iterator[str]:
     if plan.slo_predicted is not False or not fits(plan):
         return
     yield paint("No layout meets the service level", "yellow")
-    yield from paragraph(f"Closest is {sizes_text(plan)} on {where_text(plan)}.", width, "  ")
+    closest = f"{sizes_text(plan)} on {where_text(plan)}"
+    yield from paragraph(f"Closest for what it takes is {closest}.", width, "  ")
     if plan.step_time is not None:
         yield from paragraph(f"Largest term: {missed_text(plan)}.", width, "  ")
 

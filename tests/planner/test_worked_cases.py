@@ -164,7 +164,7 @@ def test_nodes_that_bring_a_missed_goal_little_closer_are_left_alone():
     level = ServiceLevel(concurrency=32, time_per_output_token_s=0.050)
     found = answer(LARGE, "A100-80GB", 8, 4, level=level)
     assert (sizes(found), found.slo_predicted) == ((8, 2, 1, 2, 16), False)
-    assert "on 4 nodes comes closest, with time per output token of up to" in found.slo_message
+    assert "on 4 nodes comes closest: time per output token of up to" in found.slo_message
     closest = next(a for a in found.alternatives if (a.tensor_parallel, a.pipeline_parallel) == (8, 4))
     assert "fits, but still misses the service level, by" in closest.reason
     assert closest.reason.endswith("less with 32 GPUs")
