@@ -100,6 +100,32 @@ class SimulatedWorld(SimulatedCluster):
     def message(self, type_: str, name: str = "") -> str:
         return str(condition_of(self.resource_named(name or self.key.name)["status"], type_)["message"])
 
+    @property
+    def job(self) -> dict[str, Any]:
+        """The only Job."""
+        (job,) = self.of_kind("Job").values()
+        return job
+
+    def report_job(self, **status: Any) -> None:
+        """What the Job's controller writes."""
+        self.job["status"] = status
+        self.touch(self.job)
+
+    def show_job_pod(self, status: dict[str, Any], *, version: int = 999_999, deleted: bool = False) -> None:
+        """What a watch shows of the Job's pod; the simulated kubelets would run it to a good end."""
+        meta, template = self.job["metadata"], self.job["spec"]["template"]
+        metadata = {
+            "name": f"{meta['name']}-x1y2z",
+            "namespace": NAMESPACE,
+            "uid": f"pod-of-{meta['uid']}",
+            "resourceVersion": str(version),
+            "creationTimestamp": meta["creationTimestamp"],
+            "labels": {**template["metadata"]["labels"], "batch.kubernetes.io/job-name": meta["name"]},
+        }
+        spec = {"containers": template["spec"]["containers"]}
+        body = {"kind": "Pod", "metadata": metadata, "spec": spec, "status": status}
+        self.tell(body, deleted=deleted)
+
     def edit(self, change: Callable[[dict[str, Any]], None], *, name: str = "") -> None:
         resource = self.resource_named(name or self.key.name)
         change(resource["spec"])

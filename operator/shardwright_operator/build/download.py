@@ -9,10 +9,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from shardwright_operator.api import names
-from shardwright_operator.api.constants import GPU_RESOURCE, Annotation, Label
+from shardwright_operator.api.constants import Annotation, Label
 from shardwright_operator.api.v1alpha1 import ModelDeploymentSpec
 from shardwright_operator.build.digest import digest
 from shardwright_operator.build.environment import HOME, cache_environment, source_environment
+from shardwright_operator.build.job import beside_groups, job_template
 from shardwright_operator.build.launcher import FOLDER, PROGRAM, launcher_mount, launcher_volume
 from shardwright_operator.build.model_files import (
     MODEL_FOLDER,
@@ -21,7 +22,7 @@ from shardwright_operator.build.model_files import (
     origin,
     revision_or_default,
 )
-from shardwright_operator.build.owner import Manifest, Owner, labels, metadata
+from shardwright_operator.build.owner import Manifest, Owner, metadata
 from shardwright_operator.launcher.reasons import EXIT_INPUT
 
 CONTAINER = "download"
@@ -43,9 +44,6 @@ def download_spec(
     if origin(spec) is not Origin.CACHE:
         return None
     pod: Manifest = {
-        "restartPolicy": "Never",
-        "automountServiceAccountToken": False,
-        "enableServiceLinks": False,
         "securityContext": security,
         "containers": [_container(spec, image, container_security)],
         "volumes": _volumes(spec, owner),
@@ -53,7 +51,6 @@ def download_spec(
     }
     if spec.engine.image_pull_secrets:
         pod["imagePullSecrets"] = [{"name": secret.name} for secret in spec.engine.image_pull_secrets]
-    meshless = "sidecar.istio.io/inject"
     return {
         "backoffLimit": ATTEMPTS,
         "podFailurePolicy": {
@@ -65,14 +62,7 @@ def download_spec(
                 {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
             ]
         },
-        "template": {
-            "metadata": {
-                "labels": {**labels(owner), Label.COMPONENT: COMPONENT, meshless: "false"},
-                # A mesh's proxy would outlive the download, and the Job would never end.
-                "annotations": {"linkerd.io/inject": "disabled", meshless: "false"},
-            },
-            "spec": pod,
-        },
+        "template": job_template(owner, COMPONENT, pod),
     }
 
 
@@ -161,19 +151,9 @@ def _volumes(spec: ModelDeploymentSpec, owner: Owner) -> list[Manifest]:
 
 
 def _placement(spec: ModelDeploymentSpec) -> Manifest:
-    """Anywhere that the claim can be mounted, rather without a GPU, on a GPU node if there is no other."""
-    term = {"matchExpressions": [{"key": "nvidia.com/gpu.present", "operator": "DoesNotExist"}]}
+    """Where the claim can be mounted is for the scheduler to know."""
     scheduling = spec.scheduling
-    tolerations: list[Manifest] = [{"key": GPU_RESOURCE, "operator": "Exists"}]
-    tolerations += [t.to_wire() for t in scheduling.tolerations or ()]
-    found: Manifest = {
-        "tolerations": tolerations,
-        "affinity": {
-            "nodeAffinity": {
-                "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "preference": term}]
-            }
-        },
-    }
+    found = beside_groups(t.to_wire() for t in scheduling.tolerations or ())
     if scheduling.node_selector:
         found["nodeSelector"] = dict(sorted(scheduling.node_selector.items()))
     return found

@@ -11,10 +11,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from shardwright_operator.api import names
-from shardwright_operator.api.constants import GPU_RESOURCE, Label
+from shardwright_operator.api.constants import Label
 from shardwright_operator.build.digest import digest
+from shardwright_operator.build.job import GPU_TOLERATION, beside_groups, job_template
 from shardwright_operator.build.launcher import VOLUME as LAUNCHER_VOLUME
-from shardwright_operator.build.owner import Manifest, Owner, labels, metadata
+from shardwright_operator.build.owner import Manifest, Owner, metadata
+from shardwright_operator.build.pod import container_security
 from shardwright_operator.build.revision import Revision
 
 CONTAINER = "check"
@@ -44,16 +46,12 @@ def reference_check(owner: Owner, revision: Revision, image: str) -> Manifest | 
     if not wanted:
         return None
     group = revision.leader_template["spec"]
-    meshless = "sidecar.istio.io/inject"
-    meta = metadata(owner, check_name(owner, revision))
+    meta = metadata(owner, _name(owner, wanted))
     meta["labels"][Label.COMPONENT] = COMPONENT
     pod: Manifest = {
-        "restartPolicy": "Never",
-        "automountServiceAccountToken": False,
-        "enableServiceLinks": False,
         "securityContext": group["securityContext"],
         "containers": [_container(wanted, image)],
-        **_placement(group),
+        **beside_groups(t for t in group.get("tolerations", ()) if t != GPU_TOLERATION),
     }
     if "imagePullSecrets" in group:
         pod["imagePullSecrets"] = group["imagePullSecrets"]
@@ -61,22 +59,17 @@ def reference_check(owner: Owner, revision: Revision, image: str) -> Manifest | 
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": meta,
-        "spec": {
-            "backoffLimit": 0,
-            "template": {
-                "metadata": {
-                    "labels": {**labels(owner), Label.COMPONENT: COMPONENT, meshless: "false"},
-                    "annotations": {"linkerd.io/inject": "disabled", meshless: "false"},
-                },
-                "spec": pod,
-            },
-        },
+        "spec": {"backoffLimit": 0, "template": job_template(owner, COMPONENT, pod)},
     }
 
 
 def check_name(owner: Owner, revision: Revision) -> str:
     """Name of the Job for a revision: by what the pods name, and by nothing else."""
-    return names.reference_check(owner.name, digest(references(revision)))
+    return _name(owner, references(revision))
+
+
+def _name(owner: Owner, wanted: list[Manifest]) -> str:
+    return names.reference_check(owner.name, digest(wanted))
 
 
 def _named_by(pod: Mapping[str, Any]) -> Iterator[Manifest]:
@@ -104,21 +97,5 @@ def _container(wanted: list[Manifest], image: str) -> Manifest:
             "requests": {"cpu": "10m", "memory": "16Mi", "ephemeral-storage": "1Mi"},
             "limits": {"cpu": "100m", "memory": "64Mi", "ephemeral-storage": "16Mi"},
         },
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
-        },
-    }
-
-
-def _placement(group: Mapping[str, Any]) -> Manifest:
-    """Any node will do: rather one without GPUs, whose image store is not the busy one."""
-    term = {"matchExpressions": [{"key": "nvidia.com/gpu.present", "operator": "DoesNotExist"}]}
-    tolerations: list[Manifest] = [{"key": GPU_RESOURCE, "operator": "Exists"}]
-    tolerations += [t for t in group.get("tolerations", ()) if t not in tolerations]
-    preferred = [{"weight": 100, "preference": term}]
-    return {
-        "tolerations": tolerations,
-        "affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}},
+        "securityContext": container_security(),
     }

@@ -7,7 +7,7 @@ import pytest
 
 from shardwright_operator.api.constants import Annotation
 from shardwright_operator.observe.views import ClaimState, ClaimView
-from simulated_world import NAMESPACE, SimulatedWorld
+from simulated_world import SimulatedWorld
 
 CACHED: dict[str, Any] = {
     "model": {"name": "meta-llama/Llama-3.1-8B-Instruct", "revision": "v1"},
@@ -23,16 +23,9 @@ def world() -> SimulatedWorld:
     return found
 
 
-def job_of(world: SimulatedWorld) -> dict[str, Any]:
-    (job,) = world.of_kind("Job").values()
-    return job
-
-
 def report(world: SimulatedWorld, **status: Any) -> None:
-    """What the Job's controller writes."""
-    job = job_of(world)
-    job["status"] = {"startTime": "2026-01-01T00:00:10Z", **status}
-    world.touch(job)
+    """What the Job's controller writes of a download that has begun."""
+    world.report_job(startTime="2026-01-01T00:00:10Z", **status)
 
 
 def ended(type_: str, message: str = "") -> dict[str, Any]:
@@ -40,19 +33,7 @@ def ended(type_: str, message: str = "") -> dict[str, Any]:
 
 
 def show_pod(world: SimulatedWorld, *, version: int = 999_999, **status: Any) -> None:
-    """What a watch shows of the Job's pod; the simulated kubelets would run it to a good end."""
-    job = job_of(world)
-    template = job["spec"]["template"]
-    labels = template["metadata"]["labels"]
-    metadata = {
-        "name": f"{job['metadata']['name']}-x1y2z",
-        "namespace": NAMESPACE,
-        "uid": "loader",
-        "resourceVersion": str(version),
-        "labels": {**labels, "batch.kubernetes.io/job-name": job["metadata"]["name"]},
-    }
-    spec = {"containers": template["spec"]["containers"]}
-    world.tell({"kind": "Pod", "metadata": metadata, "spec": spec, "status": status}, deleted=False)
+    world.show_job_pod(status, version=version)
 
 
 def container(**state: Any) -> dict[str, Any]:
@@ -81,7 +62,7 @@ def test_no_group_before_the_model_is_there(world: SimulatedWorld) -> None:
         "source": "Cache",
         "trustRemoteCode": False,
         "download": {
-            "job": job_of(world)["metadata"]["name"],
+            "job": world.job["metadata"]["name"],
             "phase": "Complete",
             "bytes": world.status["plan"]["weightsBytes"],
             "startTime": "2026-01-01T00:00:10Z",
@@ -126,7 +107,7 @@ def test_user_ids_are_left_to_the_cluster() -> None:
     other.settle()
     report(other, succeeded=1, **ended("Complete"))
     other.settle()
-    pods = [job_of(other), *other.of_kind("StatefulSet").values()]
+    pods = [other.job, *other.of_kind("StatefulSet").values()]
     secured = [pod["spec"]["template"]["spec"]["securityContext"] for pod in pods]
     assert secured == 2 * [{"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}]
 
@@ -246,23 +227,23 @@ def test_failed_download_is_stalled_until_the_wish_changes(
     assert world.condition("Stalled") == ("True", reason)
     assert world.condition("ModelDownloaded") == ("False", reason)
     assert words.split(": ", 2)[-1] in world.status["model"]["download"]["message"]
-    first = job_of(world)["metadata"]["uid"]
+    first = world.job["metadata"]["uid"]
 
     world.resource["metadata"].setdefault("annotations", {})[Annotation.RETRY] = "again"
     world.touch(world.resource)
     world.settle()
-    assert job_of(world)["metadata"]["uid"] != first
+    assert world.job["metadata"]["uid"] != first
     assert world.condition("Stalled") is None
 
 
 def test_a_corrected_image_begins_a_failing_download_anew(world: SimulatedWorld) -> None:
-    first = job_of(world)["metadata"]
+    first = world.job["metadata"]
     report(world, active=1)
     world.settle()
     world.edit(lambda spec: spec.update(engine={"image": "mirror/vllm:v0.32.0"}))
     world.settle()
 
-    assert (job_of(world)["metadata"]["name"], job_of(world)["metadata"]["uid"] == first["uid"]) == (
+    assert (world.job["metadata"]["name"], world.job["metadata"]["uid"] == first["uid"]) == (
         first["name"],
         False,
     )
@@ -271,11 +252,11 @@ def test_a_corrected_image_begins_a_failing_download_anew(world: SimulatedWorld)
 def test_a_done_download_is_not_done_again_for_another_image(world: SimulatedWorld) -> None:
     report(world, **ended("Complete"))
     world.settle()
-    first = job_of(world)["metadata"]["uid"]
+    first = world.job["metadata"]["uid"]
     world.edit(lambda spec: spec.update(engine={"image": "mirror/vllm:v0.32.0"}))
     world.settle()
 
-    assert job_of(world)["metadata"]["uid"] == first
+    assert world.job["metadata"]["uid"] == first
     assert world.condition("Ready") == ("True", "GroupsReady")
 
 
@@ -312,11 +293,11 @@ def test_loss_of_a_done_job_takes_no_group_down(world: SimulatedWorld) -> None:
     report(world, **ended("Complete"))
     world.settle()
     pods = {pod["metadata"]["uid"] for pod in world.pods.values()}
-    world.remove("Job", job_of(world)["metadata"]["name"])
+    world.remove("Job", world.job["metadata"]["name"])
     world.settle()
 
     assert {pod["metadata"]["uid"] for pod in world.pods.values()} == pods
-    assert job_of(world), "it looks again whether all files are there"
+    assert world.job, "it looks again whether all files are there"
 
 
 def test_without_a_cache_there_is_neither_job_nor_condition() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from simulated_world import NAMESPACE, SimulatedWorld
+from simulated_world import SimulatedWorld
 
 NAMED: dict[str, Any] = {
     "model": {
@@ -33,9 +33,7 @@ def world() -> SimulatedWorld:
 
 def report(world: SimulatedWorld, type_: str) -> None:
     """How the Job ends, by its controller."""
-    (job,) = world.of_kind("Job").values()
-    job["status"] = {"conditions": [{"type": type_, "status": "True"}]}
-    world.touch(job)
+    world.report_job(conditions=[{"type": type_, "status": "True"}])
 
 
 def show_pod(
@@ -46,19 +44,8 @@ def show_pod(
     gone: bool = False,
     **state: Any,
 ) -> None:
-    """What a watch shows of the Job's pod."""
-    (job,) = world.of_kind("Job").values()
-    labels = job["spec"]["template"]["metadata"]["labels"]
-    metadata = {
-        "name": f"{job['metadata']['name']}-x1y2z",
-        "namespace": NAMESPACE,
-        "uid": f"check-{job['metadata']['uid']}",
-        "resourceVersion": str(version),
-        "creationTimestamp": job["metadata"]["creationTimestamp"],
-        "labels": {**labels, "batch.kubernetes.io/job-name": job["metadata"]["name"]},
-    }
     status = {"phase": phase, "containerStatuses": [{"name": "check", "state": state}]}
-    world.tell({"kind": "Pod", "metadata": metadata, "spec": {}, "status": status}, deleted=gone)
+    world.show_job_pod(status, version=version, deleted=gone)
 
 
 def stages(world: SimulatedWorld) -> set[str]:
