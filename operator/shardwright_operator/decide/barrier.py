@@ -193,8 +193,7 @@ def _cause(group: Standing) -> tuple[Reason, str]:
     cause = group.record.cause
     if not cause:
         # Whatever is taken down here has its cause written down: this one had not formed yet.
-        name = names.stateful_set(group.scene.owner.name, group.index, Role.LEADER)
-        return Reason.MEMBER_LOST, f"the leader set {name} was scaled to 0 by somebody; "
+        return Reason.MEMBER_LOST, f"{group.leader_scaled_down}; "
     # A newer operator may know causes that this one does not.
     return Reason(cause) if cause in set(Reason) else Reason.UNKNOWN, ""
 

@@ -45,13 +45,13 @@ def decide(observed: Observed, now: datetime, settings: DecideSettings) -> Decis
     course = find_course(observed, resource, settings)
     target, most, found = course.target.revision, course.wishes.most_groups, observed
     groups = possible_indices(found, most)
-    observed = _with_notes(course, found, groups)
     if target is None:
+        observed = _with_notes(course, found, groups)
         return _with_retries(_report(_findings(course, observed, now), now), observed, now)
-    needs = find_needs(course, target, observed, now, check_image=settings.check_image)
     # A group may be made beside ones that are about to leave. Its refused children were written again and
     # again, and no status told of them (seen in a namespace that was deleted during a rollout).
     besides = _with_notes(course, found, possible_indices(found, most, beside=True))
+    needs = find_needs(course, target, besides, now, check_image=settings.check_image)
     fleet, scene, progress = _fleet(_scene(course, target, needs, besides, now), course.wishes)
     observed = _with_notes(course, found, groups | fleet.staying.keys())
     findings = _findings(course, observed, now)

@@ -13,7 +13,7 @@ from shardwright_operator.build.revision import Revision
 from shardwright_operator.decide import barrier, remains
 from shardwright_operator.decide.admission import LOOK_AGAIN_S
 from shardwright_operator.decide.claim import claim_words
-from shardwright_operator.decide.decision import Event, EventType
+from shardwright_operator.decide.decision import Event, EventType, SetClaim
 from shardwright_operator.decide.delay import next_attempt
 from shardwright_operator.decide.failure import Failure, find_failure
 from shardwright_operator.decide.record import Record
@@ -49,14 +49,7 @@ def _create(group: Standing) -> GroupStep:
         # Left over from sets that are gone, most likely of a resource of this name that was just deleted.
         return replace(barrier.await_leftovers(group), confirm=(claim,))
     # Its workers wait for a leader that is gone: back to the barrier, with a leader set that wants nothing.
-    failure = Failure(
-        reason=Reason.MEMBER_LOST,
-        message=f"the leader set {claim.name} was deleted",
-        node_rank=0,
-        pod="",
-        node="",
-        claim=claim,
-    )
+    failure = _set_lost(Role.LEADER, f"the leader set {claim.name} was deleted", claim)
     return barrier.fail(group, coming, failure)
 
 
@@ -66,15 +59,14 @@ def _scaled_down(group: Standing) -> GroupStep:
     As with a worker set that somebody scales it counts as a failure: what does that again and again, an
     autoscaler for one, meets the back-off and the limit.
     """
-    name = names.stateful_set(group.scene.owner.name, group.index, Role.LEADER)
-    failure = Failure(
-        reason=Reason.MEMBER_LOST,
-        message=f"the leader set {name} was scaled to 0 by somebody",
-        node_rank=0,
-        pod="",
-        node="",
-    )
+    failure = _set_lost(Role.LEADER, group.leader_scaled_down)
     return barrier.fail(group, group.revision or group.scene.coming, failure)
+
+
+def _set_lost(role: Role, message: str, claim: SetClaim | None = None) -> Failure:
+    """The failure of a group one of whose sets somebody took: it it is laid to that set's first rank."""
+    rank = 0 if role is Role.LEADER else 1
+    return Failure(reason=Reason.MEMBER_LOST, message=message, node_rank=rank, pod="", node="", claim=claim)
 
 
 def _keep_up(group: Standing) -> GroupStep:
@@ -150,14 +142,8 @@ def _failure(group: Standing, revision: Revision) -> Failure | None:
     ):
         claim = group.no_set(Role.WORKER)
         what = "was deleted" if group.worker is None else "was scaled down by somebody"
-        return Failure(
-            reason=Reason.MEMBER_LOST,
-            message=f"the worker set {claim.name} {what}",
-            node_rank=1,
-            pod="",
-            node="",
-            claim=claim if group.worker is None else None,
-        )
+        gone = claim if group.worker is None else None
+        return _set_lost(Role.WORKER, f"the worker set {claim.name} {what}", gone)
     return find_failure(group.record.members, group.ranks, group.scene.observed.obituaries)
 
 

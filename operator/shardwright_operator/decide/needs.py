@@ -63,8 +63,9 @@ def find_needs(
     """The needs of groups that come to the target; without a ``check_image`` no references are checked."""
     resource, spec = course.resource, course.spec
     measured = measured_section(resource.status.get("measured"), observed.measurement, target)
-    tells = course.has_started or not course.wishes.groups
-    references = decide_references(observed, course.owner, target, now, image="" if tells else check_image)
+    # Once a group has started, its pods tell; where none is wanted, nobody asks.
+    asks = bool(course.wishes.groups) and not course.has_started
+    references = decide_references(observed, course.owner, target, now, image=check_image) if asks else None
     download = decide_download(observed, course.owner, target, now, retry=resource.retry)
     asked = spec if course.target.verdict.accepted else None
     return Needs(

@@ -65,9 +65,8 @@ def decide_references(
     place = (ChildKind.JOB, name)
     child, note = observed.children.get(place), observed.notes.get(place)
     if child is None or child.job is None:
-        if note is not None and note.refused:
-            return ReferenceCheck(job=name, write=needed_write(manifest, None, note, now))
-        return ReferenceCheck(job=name, write=needed_write(manifest, None, note, now), problem=_PENDING)
+        problem = None if note is not None and note.refused else _PENDING
+        return ReferenceCheck(job=name, write=needed_write(manifest, None, note, now), problem=problem)
     if child.deleting:
         return ReferenceCheck(job=name, problem=_PENDING)
     if child.job.phase is JobPhase.COMPLETE:

@@ -190,6 +190,12 @@ class Standing:
         owner = self.scene.owner
         return SetClaim(name=names.stateful_set(owner.name, self.index, role), owner_uid=owner.uid)
 
+    @property
+    def leader_scaled_down(self) -> str:
+        """In words, that somebody has scaled the leader set to 0."""
+        name = names.stateful_set(self.scene.owner.name, self.index, Role.LEADER)
+        return f"the leader set {name} was scaled to 0 by somebody"
+
     def delete_worker(self, why: str) -> tuple[Delete, ...]:
         """Deletion of the worker set, if there is one."""
         if self.worker is None:
